@@ -1,0 +1,44 @@
+# `make demo` and `make test` each do all of their own set-up from a bare checkout.
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
+SETUP := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint docs benchmark clean
+
+help: ## Show this list.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python $(SETUP)
+	@echo "Installing spatialgrad with what the demo needs into $(VENV) ..."
+	@$(PIP) -e ".[train]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/bin/python $(SETUP)
+	@echo "Installing spatialgrad with what the tests need into $(VENV) ..."
+	@$(PIP) -e ".[all,dev]"
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (under 3 minutes).
+	$(VENV)/bin/spatialgrad demo
+
+test: lint ## Install what the tests need, check style and types, run the tests.
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/.test ## ruff and mypy.
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+benchmark: $(VENV)/.test ## Every benchmark, one after the other.
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
+
+docs: $(VENV)/.test ## Build the documentation into site/.
+	$(VENV)/bin/mkdocs build --strict
+
+clean: ## Remove the environment and everything built.
+	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,25 @@
+"""What every test shares: one thread per process and seeds that do not leak."""
+
+import os
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of real data sets, or a skip that says how to get it."""
+    folder = os.environ.get("SPATIALGRAD_DATA")
+    if not folder:
+        pytest.skip("set SPATIALGRAD_DATA to the folder with the real data sets")
+    return folder
+
+
+def pytest_configure(config):
+    # Two xdist workers on two cores: more threads per worker would only fight each other.
+    torch.set_num_threads(1)
