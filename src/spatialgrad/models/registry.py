@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -58,12 +59,17 @@ def model_info(name: str) -> ModelInfo:
 
 
 def list_models(pattern: str | None = None) -> list[str]:
-    """Return the names of all networks, family by family.
+    """Return the names of all networks, sorted so that the numbers in them count up.
 
     Args:
         pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None.
     """
-    return [name for name in _REGISTRY if pattern is None or fnmatchcase(name, pattern)]
+    names = [name for name in _REGISTRY if pattern is None or fnmatchcase(name, pattern)]
+    return sorted(names, key=_natural_key)
+
+
+def _natural_key(name: str) -> list[tuple[str, int]]:
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
 def create_model(

@@ -1,7 +1,7 @@
 """VGG for 32×32 images.
 
-Paper: Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
-configurations A, B, D and E.
+Paper: Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR
+2015, configurations A, B, D and E.
 
 What differs from the paper: batch normalization after every convolution; the classifier reads the 512
 channels that are left at 1×1 pixels instead of 7×7×512 numbers (larger images are averaged down to one
