@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
+
+from spatialgrad.data.augment import CIFAR, Augmentation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResizedCrop:
+    """Random-resized crops of one epoch: image i's crop is a function of seed, epoch and i."""
+
+    seed: int
+    epoch: int
+    area: tuple[float, float]
 
 
 class Split(Protocol):
@@ -21,6 +33,22 @@ class Split(Protocol):
 
     def select(self, indices: Tensor) -> Self:
         """The images at `indices`, in that order, as a split of the same kind."""
+        ...
+
+    def with_image_size(self, size: int) -> Self:
+        """The same images, to be had as squares of `size`."""
+        ...
+
+    def load(
+        self,
+        batches: Sequence[Tensor],
+        *,
+        image_size: int,
+        resized_crop: ResizedCrop | None,
+        device: torch.device,
+        num_workers: int,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (uint8, number × channels × image_size × image_size) and labels of each list of indices."""
         ...
 
 
@@ -55,6 +83,35 @@ class MemorySplit:
         """The images at `indices`, in that order."""
         return MemorySplit(self.images[indices], self.labels[indices])
 
+    def with_image_size(self, size: int) -> MemorySplit:
+        """The images in the middle of black squares of `size`."""
+        height, width = self.images.shape[2:]
+        if size < max(height, width):
+            raise ValueError(f"images of {height}×{width} can be padded to a larger size, not cut to {size}")
+        top, left = (size - height) // 2, (size - width) // 2
+        padding = (left, size - width - left, top, size - height - top)
+        return MemorySplit(torch.nn.functional.pad(self.images, padding), self.labels)
+
+    def to(self, device: torch.device | str) -> MemorySplit:
+        """The same split on another device: batches are then put together there."""
+        return MemorySplit(self.images.to(device), self.labels.to(device))
+
+    def load(
+        self,
+        batches: Sequence[Tensor],
+        *,
+        image_size: int,
+        resized_crop: ResizedCrop | None,
+        device: torch.device,
+        num_workers: int,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels of each list of indices; see `Split.load`."""
+        if resized_crop is not None:
+            raise ValueError("random-resized crops are for images in files; use crop_padding for images in memory")
+        for indices in batches:
+            rows = indices.to(self.images.device)
+            yield self.images[rows].to(device), self.labels[rows].to(device)
+
 
 S = TypeVar("S", bound=Split)
 
@@ -76,6 +133,8 @@ class ImageDataset(Generic[S]):
     """Standard deviation of each channel for pixels in [0, 1]."""
     image_size: int
     """Height and width of the images in a batch."""
+    augmentation: Augmentation = CIFAR
+    """What is usually done to its training images."""
 
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
@@ -99,3 +158,17 @@ class ImageDataset(Generic[S]):
     def channels(self) -> int:
         """Colour channels of an image: `in_channels` of a model."""
         return len(self.mean)
+
+    def with_image_size(self, size: int) -> ImageDataset[S]:
+        """The same data set with batches of `size` × `size` images.
+
+        Images in memory are padded with black; images in files are cropped to it while they are decoded.
+        """
+        if size < 1:
+            raise ValueError(f"image size must be positive, got {size}")
+        return replace(
+            self,
+            train=self.train.with_image_size(size),
+            test=self.test.with_image_size(size),
+            image_size=size,
+        )

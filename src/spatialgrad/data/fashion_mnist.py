@@ -47,8 +47,7 @@ def _load(
     folder: Path, *, name: str, description: str, counts: tuple[int, int], again: str
 ) -> ImageDataset[MemorySplit]:
     train, test = (
-        _read_split(folder, prefix, count, again)
-        for prefix, count in zip(("train", "t10k"), counts, strict=True)
+        _read_split(folder, prefix, count, again) for prefix, count in zip(("train", "t10k"), counts, strict=True)
     )
     return ImageDataset(
         name=name,
