@@ -112,8 +112,4 @@ class Xception(nn.Module):
         return self.fc(self.pool(self.exit(self.middle(self.entry(images)))).flatten(1))
 
 
-register(
-    ModelInfo(
-        name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"
-    )
-)
+register(ModelInfo(name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"))
