@@ -1,3 +1,28 @@
 """Spatial gradient scaling for any PyTorch ConvNet."""
 
+from spatialgrad.dependence import autocorrelation, normalized_mutual_information
+from spatialgrad.gradients import scale_gradients_
+from spatialgrad.scaler import NoEffectWarning, SpatialGradientScaling
+from spatialgrad.scaling import (
+    Explanation,
+    explain,
+    scaling_from_dependence,
+    scaling_from_masks,
+    scaling_from_ratios,
+)
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Explanation",
+    "NoEffectWarning",
+    "SpatialGradientScaling",
+    "__version__",
+    "autocorrelation",
+    "explain",
+    "normalized_mutual_information",
+    "scale_gradients_",
+    "scaling_from_dependence",
+    "scaling_from_masks",
+    "scaling_from_ratios",
+]

@@ -1,0 +1,136 @@
+"""Joint histograms of displaced pixels: one quantization per channel, integer counts per displacement."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from spatialgrad.dependence.window import Offset, shifted_pair
+
+# Work is cut into blocks of about this many pixels: temporaries stay small beside any layer's map.
+BLOCK = 1 << 20
+
+
+def sturges_bins(num_pairs: int) -> int:
+    """Sturges' rule: 1 + ⌈log₂ n⌉ bins for n pairs."""
+    return 1 + math.ceil(math.log2(max(num_pairs, 2)))
+
+
+def blocks(maps: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
+    """Cut a batch along its first dimension into pieces of about `size` elements."""
+    per_sample = max(1, maps[0].numel()) if len(maps) else 1
+    return iter(maps.split(max(1, size // per_sample)))
+
+
+def channel_ranges(maps: Tensor, *, skip_zeros: bool = False) -> tuple[Tensor, Tensor]:
+    """Smallest and largest value of each channel.
+
+    Args:
+        maps: Shape (batch, channels, *spatial).
+        skip_zeros: Leave out values that are exactly 0.
+
+    Returns:
+        Two tensors of shape (channels,). Values that are not finite show as −inf below and +inf above, so that a
+        minimum or maximum over several calls or processes cannot lose them. A channel with nothing to look at has
+        +inf below and −inf above.
+    """
+    channels = maps.shape[1]
+    low = maps.new_full((channels,), math.inf)
+    high = maps.new_full((channels,), -math.inf)
+    over = [0, *range(2, maps.dim())]
+    for block in blocks(maps):
+        if skip_zeros:
+            zero = block == 0
+            low = torch.minimum(low, block.masked_fill(zero, math.inf).amin(over))
+            high = torch.maximum(high, block.masked_fill(zero, -math.inf).amax(over))
+        else:
+            low = torch.minimum(low, block.amin(over))
+            high = torch.maximum(high, block.amax(over))
+    invalid = low.isnan() | high.isnan()
+    return low.masked_fill(invalid, -math.inf), high.masked_fill(invalid, math.inf)
+
+
+def quantize(
+    maps: Tensor, low: Tensor, high: Tensor, bins: int, *, zero_level: int | None = None, out: Tensor
+) -> Tensor:
+    """Write each value's bin number, 0 … bins − 1, between its channel's `low` and `high`.
+
+    Args:
+        maps: Shape (batch, channels, *spatial), finite.
+        low: Shape (channels,).
+        high: Shape (channels,); values above it fall into the last bin.
+        bins: Number of bins of equal width.
+        zero_level: If given, values that are exactly 0 get this number instead.
+        out: uint8 tensor of the shape of `maps`, written in place.
+    """
+    shape = (1, -1, *(1,) * (maps.dim() - 2))
+    dtype = torch.float64 if maps.dtype == torch.float64 else torch.float32
+    # Halves keep the width of the widest float range finite.
+    half = high.to(dtype) / 2 - low.to(dtype) / 2
+    scale = torch.where(half > 0, bins / 2 / half, 0.0).view(shape)
+    floor = torch.where(half > 0, low, 0.0).to(dtype).view(shape)
+    start = 0
+    for block in blocks(maps):
+        target = out[start : start + len(block)]
+        # Truncation on the way to uint8 is the floor: nothing is negative here.
+        target.copy_(torch.sub(block, floor).mul_(scale).clamp_(0, bins - 1))
+        if zero_level is not None:
+            target.masked_fill_(block == 0, zero_level)
+        start += len(block)
+    return out
+
+
+def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
+    """Add the joint histogram of every displacement to `counts`, in place.
+
+    Args:
+        counts: int32 or int64, shape (displacements, channels, levels, levels).
+        levels: uint8 levels, shape (batch, channels, *spatial), padded already.
+        displacements: Offsets in pixels, one per row of `counts`.
+    """
+    if levels.device.type != "cpu":
+        _count_by_scatter_(counts, levels, displacements)
+    elif has_compiled_kernel():
+        from spatialgrad.dependence import compiled
+
+        compiled.count_pairs_(counts, levels, displacements)
+    else:
+        _count_by_bincount_(counts, levels, displacements)
+
+
+def has_compiled_kernel() -> bool:
+    """Whether the extra ``[fast]`` (numba) is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def _pair_indices(
+    counts: Tensor, levels: Tensor, displacements: Sequence[Offset], dtype: torch.dtype, block_size: int
+) -> Iterator[tuple[int, Tensor]]:
+    """For each block and displacement, the flat index into that displacement's counts of every pair."""
+    channels, num_levels = counts.shape[1:3]
+    base = torch.arange(channels, device=levels.device, dtype=dtype) * num_levels**2
+    base = base.view(1, -1, *(1,) * (levels.dim() - 2))
+    for block in blocks(levels, block_size):
+        there = block.to(dtype)
+        here = there * num_levels + base
+        for row, offset in enumerate(displacements):
+            yield row, (shifted_pair(here, offset)[0] + shifted_pair(there, offset)[1]).flatten()
+
+
+def _count_by_bincount_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
+    cells = counts[0].numel()
+    # Narrow indices halve the memory traffic, which is what this costs on a CPU.
+    dtype = torch.int16 if cells <= torch.iinfo(torch.int16).max else torch.int32
+    for row, index in _pair_indices(counts, levels, displacements, dtype, max(BLOCK, 4 * cells)):
+        counts[row].view(-1).add_(torch.bincount(index, minlength=cells))
+
+
+def _count_by_scatter_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
+    # bincount looks at its result's size on the host; scattering into fixed counts never waits.
+    one = torch.ones(1, dtype=counts.dtype, device=counts.device)
+    for row, index in _pair_indices(counts, levels, displacements, torch.int64, 16 * BLOCK):
+        counts[row].view(-1).scatter_add_(0, index, one.expand_as(index))

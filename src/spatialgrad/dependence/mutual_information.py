@@ -1,0 +1,181 @@
+"""Normalized mutual information between the pixels of a map and their displaced neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from spatialgrad.dependence.estimator import Reduction, require_maps, wide_dtype
+from spatialgrad.dependence.histogram import channel_ranges, count_pairs_, quantize, sturges_bins
+from spatialgrad.dependence.window import Window
+
+MAX_BINS = 255  # levels are uint8, and one is kept for exact zeros
+
+
+def normalized_mutual_information(
+    maps: Tensor,
+    kernel_size: int | Sequence[int],
+    *,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    padding_mode: str = "zeros",
+    bins: int | str = "sturges",
+    drop_near: bool = False,
+) -> Tensor:
+    """Measure how much a pixel tells about its neighbour, for each neighbour that a kernel sees.
+
+    For the values P of all pixels and Q of their neighbours at one displacement this is
+    (H(P) + H(Q) − H(P, Q)) / H(P, Q), with entropies of a joint histogram over the whole batch: 0 for independent
+    pixels, 1 where one determines the other.
+
+    Args:
+        maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
+        kernel_size: The convolution's kernel size.
+        padding: The convolution's padding; padded pixels take part in the pairs.
+        dilation: The convolution's dilation: neighbours are this many pixels apart.
+        padding_mode: The convolution's padding mode.
+        bins: Number of equal bins between a channel's smallest and largest value, or ``"sturges"``.
+        drop_near: Leave out pairs with an exact zero and pairs in the same bin (the paper's ImageNet variant, for
+            high-resolution images full of repeated pixels).
+
+    Returns:
+        S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device has it. Channels that
+        carry no information are NaN.
+
+    Example:
+        >>> import torch
+        >>> S = normalized_mutual_information(torch.randn(8, 3, 32, 32), 3, padding=1)
+        >>> S.shape
+        torch.Size([3, 3, 3])
+    """
+    num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
+    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
+    estimator = MutualInformation(maps.shape[1], window, maps.device, bins=bins, drop_near=drop_near)
+    for _ in range(estimator.num_passes):
+        estimator.observe(maps)
+        estimator.end_pass()
+    return estimator.dependence()
+
+
+class MutualInformation:
+    """Streaming form of `normalized_mutual_information`: first the ranges of all maps, then their counts."""
+
+    num_passes: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        channels: int,
+        window: Window,
+        device: torch.device,
+        *,
+        bins: int | str = "sturges",
+        drop_near: bool = False,
+    ) -> None:
+        check_bins(bins)
+        self._window, self._bins, self._drop_near = window, bins, drop_near
+        self._low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
+        self._high = torch.full_like(self._low, -math.inf)
+        self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
+        self._num_bins = 0
+        self._counts: Tensor | None = None
+
+    def observe(self, maps: Tensor) -> None:
+        """Take in maps: their ranges in the first pass, their pairs in the second."""
+        if self._counts is None:
+            self._observe_ranges(maps)
+        else:
+            self._observe_counts(self._counts, maps)
+
+    def partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Ranges and number of pixels, or the counts."""
+        if self._counts is None:
+            return [(self._low, "min"), (self._high, "max"), (self._num_pixels, "sum")]
+        return [(self._counts, "sum")]
+
+    def end_pass(self) -> None:
+        """After the first pass, check the ranges and make room for the counts."""
+        if self._counts is not None:
+            return
+        if bool(((self._low == -math.inf) | (self._high == math.inf)).any()):
+            raise ValueError("the maps hold NaN or infinite values")
+        if self._pads_with_zeros and not self._drop_near:
+            self._low.clamp_(max=0)
+            self._high.clamp_(min=0)
+        num_pixels = int(self._num_pixels)
+        self._num_bins = sturges_bins(num_pixels) if isinstance(self._bins, str) else self._bins
+        levels = self._num_bins + (1 if self._drop_near else 0)
+        # Known before anything is counted: no cell can hold more than all pixels.
+        dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
+        shape = (len(self._window.displacements), len(self._low), levels, levels)
+        self._counts = torch.zeros(shape, dtype=dtype, device=self._low.device)
+
+    def dependence(self) -> Tensor:
+        """S, shape (channels, *kernel_size)."""
+        if self._counts is None:
+            raise RuntimeError("The maps were not counted yet: two passes come before the result.")
+        values = [nmi_from_counts(counts, drop_near=self._drop_near) for counts in self._counts]
+        if not values:
+            return self._window.arrange(self._low.new_empty(len(self._low), 0))
+        return self._window.arrange(torch.stack(values, dim=1))
+
+    @property
+    def _pads_with_zeros(self) -> bool:
+        return self._window.padding_mode == "zeros" and any(map(any, self._window.padding))
+
+    def _observe_ranges(self, maps: Tensor) -> None:
+        self._window.check_fits(maps.shape[2:])
+        low, high = channel_ranges(maps, skip_zeros=self._drop_near)
+        torch.minimum(self._low, low.to(self._low), out=self._low)
+        torch.maximum(self._high, high.to(self._high), out=self._high)
+        self._num_pixels += len(maps) * math.prod(self._window.padded_size(maps.shape[2:]))
+
+    def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
+        zero_level = self._num_bins if self._drop_near else None
+        low, high = (limit.to(maps.dtype) for limit in (self._low, self._high))
+        levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
+        quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
+        if self._pads_with_zeros:
+            zeros = maps.new_zeros(1, maps.shape[1])
+            fill = torch.empty_like(zeros, dtype=torch.uint8)
+            quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=fill)
+            levels = self._window.pad(levels, fill)
+        else:
+            levels = self._window.pad(levels)
+        count_pairs_(counts, levels, self._window.displacements)
+
+
+def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
+    """Normalized mutual information of one joint histogram per channel.
+
+    Args:
+        counts: Integer counts, shape (channels, levels, levels). With `drop_near` the last level is that of exact
+            zeros.
+        drop_near: Leave out exact zeros and the diagonal. A channel that keeps no pair counts as 0, unless none of
+            the channels keeps any: then there is nothing to measure, and all are NaN.
+
+    Returns:
+        Shape (channels,), between 0 and 1; NaN where there is no entropy.
+    """
+    joint = counts.to(wide_dtype(counts.device))
+    if drop_near:
+        joint = joint[:, :-1, :-1].clone()
+        joint.diagonal(dim1=1, dim2=2).zero_()
+    joint = joint / joint.sum((1, 2), keepdim=True).clamp_(min=1)
+    joint_entropy = torch.special.entr(joint).sum((1, 2))
+    entropies = torch.special.entr(joint.sum(1)).sum(1) + torch.special.entr(joint.sum(2)).sum(1)
+    nmi = ((entropies - joint_entropy) / joint_entropy).clamp(0, 1)
+    nmi = torch.where(joint_entropy > 0, nmi, math.nan)
+    if drop_near:
+        nmi = torch.where(nmi.isnan() & ~nmi.isnan().all(), 0.0, nmi)
+    return nmi
+
+
+def check_bins(bins: int | str) -> None:
+    """Raise unless `bins` is a usable number of bins or the name of a rule."""
+    if bins == "sturges" or (isinstance(bins, int) and 2 <= bins <= MAX_BINS):
+        return
+    raise ValueError(f"Invalid bins: {bins!r}; choose 'sturges' or a number from 2 to {MAX_BINS}.")

@@ -1,0 +1,175 @@
+"""Feed the input maps of many convolutions to their estimators: the same batches once per pass, on all processes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from spatialgrad.capture import Convolution, observing, quiet_evaluation, unwrap_model
+from spatialgrad.dependence.estimator import Estimator
+from spatialgrad.distributed import all_reduce_, highest, is_distributed
+from spatialgrad.replay import Replay, fingerprint, move_to
+
+Forward = Callable[[nn.Module, Any], Any]
+
+# What a process tells the others before each batch.
+_DONE, _READY, _FAILED = 0, 1, 2
+
+
+def default_forward(model: nn.Module, batch: Any) -> Any:
+    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, list | tuple):
+        return model(batch[0])
+    return model(batch)
+
+
+def measure_dependence(
+    model: nn.Module,
+    convolutions: Mapping[str, Sequence[Convolution]],
+    estimators: Mapping[str, Estimator],
+    data: Any,
+    *,
+    batches: int | None = None,
+    forward: Forward | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> dict[str, Tensor]:
+    """Run a model over the same few batches and measure the spatial dependence of its convolutions' inputs.
+
+    Nothing but the estimators changes: the model runs in evaluation mode without gradients, and its flags, the
+    random states and the loader's order are put back.
+
+    Args:
+        model: The model; distributed and compiled wrappers are looked through.
+        convolutions: The modules to observe by name; several modules under one name are pooled.
+        estimators: A fresh estimator for each name.
+        data: A loader, a list of batches, or one batch.
+        batches: How many batches to take; by default all of a list, and 2 of anything else.
+        forward: ``forward(model, batch)``; see `default_forward`.
+        group: The processes to agree with; by default all of them.
+
+    Returns:
+        S by name, for every convolution that was called. It is the same on every process.
+    """
+    module = unwrap_model(model)
+    feed = _Feed(module, forward or default_forward, group)
+    called: set[str] = set()
+    with Replay(data, batches) as replay, quiet_evaluation(module):
+        for _ in range(max(estimator.num_passes for estimator in estimators.values())):
+            observers = {
+                conv: _observer(name, conv, estimators[name], called, feed)
+                for name, convs in convolutions.items()
+                for conv in convs
+            }
+            with observing(observers):
+                feed.run(replay)
+            all_reduce_([part for e in estimators.values() for part in e.partials()], group)
+            for name, estimator in estimators.items():
+                try:
+                    estimator.end_pass()
+                except ValueError as error:
+                    raise ValueError(f"Cannot measure the input of {name!r}: {error}.") from error
+        reached = _called_anywhere(list(estimators), called, feed.device, group)
+        return {name: estimators[name].dependence() for name in reached}
+
+
+@dataclass
+class _Feed:
+    """Runs batches through a model in step with all other processes."""
+
+    module: nn.Module
+    forward: Forward
+    group: dist.ProcessGroup | None
+    counting: bool = True
+    seen: list[Tensor] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        parameter = next(self.module.parameters())
+        self.device = parameter.device
+        # A sharded model gathers its weights in every forward pass: all processes must take part in each.
+        self._collective_forward = hasattr(parameter, "to_local") and is_distributed(self.group)
+
+    def run(self, replay: Replay) -> None:
+        """One pass over the batches of every process."""
+        prints: list[Tensor] = []
+        last: Any = None
+        source = iter(replay)
+        while True:
+            try:
+                batch = next(source, None)
+            except Exception:
+                highest(_FAILED, self.device, self.group)
+                raise
+            status = highest(_DONE if batch is None else _READY, self.device, self.group)
+            if status == _FAILED:
+                raise RuntimeError("Another process failed while it measured its batches; see its error.")
+            if status == _DONE:
+                break
+            self.counting = batch is not None
+            if batch is not None:
+                prints.append(fingerprint(batch))
+                last = batch = move_to(batch, self.device)
+            elif self._collective_forward:
+                if last is None:
+                    raise ValueError("This process has no batch at all, which a sharded model cannot do without.")
+                batch = last
+            else:
+                continue
+            self._forward(batch)
+        self._check(prints, replay)
+
+    def _forward(self, batch: Any) -> None:
+        try:
+            self.forward(self.module, batch)
+        except Exception:
+            # The others wait for this process's word on the next batch.
+            highest(_FAILED, self.device, self.group)
+            raise
+
+    def _check(self, prints: list[Tensor], replay: Replay) -> None:
+        first_pass, self.seen = self.seen is None, self.seen or prints
+        most = highest(len(prints), self.device, self.group)
+        if most == 0:
+            raise ValueError("The loader is empty: there is no batch to measure.")
+        if first_pass and 0 < len(prints) < replay.batches:
+            warnings.warn(f"The loader had {len(prints)} batches, {replay.batches} were asked for.", stacklevel=4)
+        same = len(prints) == len(self.seen) and all(map(torch.equal, prints, self.seen))
+        if not first_pass and not same:
+            warnings.warn(
+                "The loader gave other batches on its second pass, so the statistics are slightly off: pass a list "
+                "of batches instead, such as list(itertools.islice(loader, 2)).",
+                stacklevel=4,
+            )
+
+
+def _observer(
+    name: str, conv: Convolution, estimator: Estimator, called: set[str], feed: _Feed
+) -> Callable[[Tensor], None]:
+    num_dims = len(conv.kernel_size)
+
+    def observe(maps: Tensor) -> None:
+        wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
+        if wrong_shape or not feed.counting:
+            return  # what is wrong with the shape, the convolution itself says best
+        called.add(name)
+        try:
+            estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))
+        except ValueError as error:
+            raise ValueError(f"Cannot measure the input of {name!r}: {error}") from error
+
+    return observe
+
+
+def _called_anywhere(
+    names: list[str], called: set[str], device: torch.device, group: dist.ProcessGroup | None
+) -> list[str]:
+    flags = torch.tensor([name in called for name in names], dtype=torch.int32, device=device)
+    all_reduce_([(flags, "max")], group)
+    return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]

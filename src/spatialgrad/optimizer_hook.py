@@ -1,0 +1,133 @@
+"""Where scalings meet the optimizer: before it uses the gradients, or on what it changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from spatialgrad.gradients import local_part
+
+Apply = Literal["gradient", "update", "auto"]
+APPLY = ("gradient", "update", "auto")
+
+# So many backward passes without a step are more than any gradient accumulation.
+PATIENCE = 1000
+
+
+class NoEffectWarning(UserWarning):
+    """Something was set up that has no effect on training."""
+
+
+class StepHook:
+    """Multiplies weights' gradients, or their updates, by given filters whenever an optimizer steps.
+
+    Args:
+        optimizer: The optimizer that really steps.
+        apply: ``"gradient"`` or ``"update"``.
+        pairs: Gives the current weights, each with the filter that multiplies it.
+    """
+
+    def __init__(self, optimizer: Optimizer, apply: Apply, pairs: Callable[[], list[tuple[Tensor, Tensor]]]) -> None:
+        self.optimizer = optimizer
+        self._pairs = pairs
+        self._before: list[Tensor] = []
+        self._backwards_without_step = 0
+        first = pairs()[0][0]
+        self._handles = [first.register_post_accumulate_grad_hook(self._after_backward)]
+        if apply == "gradient":
+            self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
+        else:
+            self._handles.append(optimizer.register_step_pre_hook(self._keep_weights))
+            self._handles.append(optimizer.register_step_post_hook(self._scale_update))
+
+    def remove(self) -> None:
+        """Leave the optimizer as it was."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _scale_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._backwards_without_step = 0
+        # args[0] is the optimizer itself.
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._scale_gradients()
+            return None
+        # The closure computes the gradients, so they are not there yet.
+        wrapped = partial(_scale_after, closure, self._scale_gradients)
+        if len(args) > 1:
+            return (args[0], wrapped, *args[2:]), kwargs
+        return args, {**kwargs, "closure": wrapped}
+
+    @torch.no_grad()
+    def _scale_gradients(self) -> None:
+        pairs = [(local_part(weight.grad), values) for weight, values in self._pairs() if weight.grad is not None]
+        if pairs:
+            torch._foreach_mul_([gradient for gradient, _ in pairs], [values for _, values in pairs])
+
+    @torch.no_grad()
+    def _keep_weights(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._backwards_without_step = 0
+        self._before = [local_part(weight).clone() for weight, _ in self._pairs()]
+
+    @torch.no_grad()
+    def _scale_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for (weight, values), old in zip(self._pairs(), self._before, strict=True):
+            new = local_part(weight)
+            # W ← W_old + G ⊙ (W_new − W_old)
+            new.sub_(old).mul_(values).add_(old)
+        self._before = []
+
+    def _after_backward(self, weight: Tensor) -> None:
+        self._backwards_without_step += 1
+        if self._backwards_without_step == PATIENCE:
+            warnings.warn(
+                f"{PATIENCE} backward passes, but {type(self.optimizer).__name__}.step() never ran: the gradients are "
+                "not scaled. Attach the optimizer that really steps with sgs.attach(optimizer).",
+                NoEffectWarning,
+                stacklevel=2,
+            )
+
+
+def choose_place(apply: Apply, optimizer: Optimizer) -> Apply:
+    """What ``"auto"`` stands for with this optimizer.
+
+    An optimizer that is linear in the gradient hands a constant factor on to the weights. Any other divides it out
+    again, wholly or in part, so the factor must go on what it changed.
+    """
+    if apply != "auto":
+        return apply
+    linear = isinstance(optimizer, torch.optim.SGD | torch.optim.ASGD | torch.optim.LBFGS)
+    return "gradient" if linear else "update"
+
+
+def unwrap_optimizer(optimizer: Any) -> Optimizer:
+    """The optimizer that really steps, inside the wrappers of Accelerate, Fabric, Lightning or Lookahead."""
+    seen: set[int] = set()
+    while id(optimizer) not in seen:
+        seen.add(id(optimizer))
+        for attribute in ("optimizer", "base_optimizer", "_base_optimizer"):
+            inner = getattr(optimizer, attribute, None)
+            if hasattr(inner, "param_groups"):
+                optimizer = inner
+                break
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}.")
+    return optimizer
+
+
+def parameter_ids(optimizer: Optimizer) -> set[int]:
+    """The identities of all parameters that an optimizer updates."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _scale_after(closure: Callable[[], Any], scale: Callable[[], None]) -> Any:
+    with torch.enable_grad():
+        loss = closure()
+    scale()
+    return loss

@@ -1,0 +1,172 @@
+"""Spatial gradient scalings G: from a measured dependence, from ratios, from branch masks, and back to branches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# A scaling of exactly 0 would freeze a kernel position for good.
+SMALLEST = 1e-6
+
+
+def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
+    """Turn a spatial dependence into a gradient scaling.
+
+    Each channel's S becomes k·S / ((k − 1)·S + 1); the mean over channels is then divided by its own mean.
+
+    Args:
+        dependence: S of shape (channels, *kernel_size) with values in [0, 1]; channels with a NaN carry no
+            information and are left out.
+        k: How much weight a small dependence gets already: 1 leaves S as it is, larger values even G out.
+
+    Returns:
+        G of shape kernel_size, mean 1, strictly positive; all ones if no channel carries information.
+    """
+    if not (math.isfinite(k) and k > 0):
+        raise ValueError(f"Invalid k: {k}; it must be a positive number (the paper's default is 5).")
+    if dependence.dim() < 2 or not dependence.is_floating_point():
+        raise ValueError(
+            f"Expected a floating point S of shape (channels, *kernel_size), got {dependence.dtype} "
+            f"of shape {tuple(dependence.shape)}."
+        )
+    usable = informative_channels(dependence)
+    S = torch.where(usable.view(-1, *(1,) * (dependence.dim() - 1)), dependence, 0.0)
+    if bool(((S < 0) | (S > 1)).any()):
+        raise ValueError(f"S must lie between 0 and 1, got values from {S.min():g} to {S.max():g}.")
+    if not bool(usable.any()):
+        return torch.ones_like(dependence[0])
+    transformed = k * S / ((k - 1) * S + 1)
+    return _with_mean_one(transformed.sum(0) / usable.sum())
+
+
+def informative_channels(dependence: Tensor) -> Tensor:
+    """Which channels of S carry information: shape (channels,), bool."""
+    return ~dependence.flatten(1).isnan().any(1)
+
+
+def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
+    """The 3×3 scaling of the paper's grid search.
+
+    Args:
+        alpha: Ratio of the centre to the four edges.
+        beta: Ratio of the centre to the four corners.
+
+    Returns:
+        G of shape (3, 3), mean 1.
+    """
+    for name, ratio in (("alpha", alpha), ("beta", beta)):
+        if not (math.isfinite(ratio) and ratio > 0):
+            raise ValueError(f"Invalid {name}: {ratio}; it must be a positive number.")
+    edge, corner = 1 / alpha, 1 / beta
+    return _with_mean_one(
+        torch.tensor([[corner, edge, corner], [edge, 1.0, edge], [corner, edge, corner]], dtype=torch.float64)
+    )
+
+
+def scaling_from_masks(masks: Tensor | Iterable[Tensor], normalize: bool = True) -> Tensor:
+    """The scaling under which one convolution learns as a sum of masked branches does (the paper's Lemma).
+
+    Args:
+        masks: Binary receptive fields, each of shape kernel_size.
+        normalize: Divide by the mean, as for every other scaling. The Lemma's own G, with the branches' learning
+            rates unchanged, is the plain sum: ``normalize=False``.
+
+    Returns:
+        G of shape kernel_size.
+    """
+    stacked = torch.stack([torch.as_tensor(mask) for mask in masks]).to(torch.float64)
+    if not bool(((stacked == 0) | (stacked == 1)).all()):
+        raise ValueError("Masks must hold only 0 and 1.")
+    total = stacked.sum(0)
+    if not normalize:
+        return total
+    if not bool((total > 0).all()):
+        raise ValueError(
+            f"No branch covers every position: the masks sum to\n{total}\nA normalized scaling is strictly positive; "
+            "add a full receptive field, or use normalize=False."
+        )
+    return _with_mean_one(total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A scaling as a sum of weighted receptive fields: the branched block that it stands for."""
+
+    weights: dict[tuple[int, ...], float]
+    """Weight of each centred receptive field that takes part, largest weight first."""
+    fit: Tensor
+    """The sum of the weighted masks."""
+    residual: Tensor
+    """G − fit."""
+
+    @property
+    def relative_residual(self) -> float:
+        """Norm of the residual relative to the norm of G."""
+        return float(self.residual.norm() / (self.fit + self.residual).norm())
+
+    def __str__(self) -> str:
+        terms = [f"{weight:.3f}·[{'×'.join(map(str, size))}]" for size, weight in self.weights.items()]
+        return f"{' + '.join(terms) or '0'}  (residual {self.relative_residual:.1%})"
+
+
+def explain(scaling: Tensor) -> Explanation:
+    """Find the branched block that a scaling stands for.
+
+    The receptive fields are all centred rectangles (1×1, 1×3, 3×1, 3×3, …; of even sides for an even kernel), and
+    their weights the non-negative ones whose masks sum to G best, in the least-squares sense.
+
+    Args:
+        scaling: G of shape kernel_size.
+    """
+    target = scaling.detach().to("cpu", torch.float64)
+    if not bool(target.isfinite().all()):
+        raise ValueError(f"The scaling holds NaN or infinite values:\n{target}")
+    sizes = list(itertools.product(*(range(2 - side % 2, side + 1, 2) for side in target.shape)))
+    masks = torch.stack([_centred_mask(size, target.shape) for size in sizes])
+    weights = _nonnegative_least_squares(masks.flatten(1).T.numpy(), target.flatten().numpy())
+    fit = torch.einsum("n,n...->...", torch.from_numpy(weights), masks)
+    found = {size: float(weight) for size, weight in zip(sizes, weights, strict=True) if weight > 0}
+    ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
+    return Explanation(weights=ordered, fit=fit, residual=target - fit)
+
+
+def _with_mean_one(scaling: Tensor) -> Tensor:
+    scaling = (scaling / scaling.mean()).clamp(min=SMALLEST)
+    return scaling / scaling.mean()
+
+
+def _centred_mask(size: tuple[int, ...], kernel_size: tuple[int, ...]) -> Tensor:
+    mask = torch.zeros(kernel_size, dtype=torch.float64)
+    inner = [slice((k - s) // 2, (k + s) // 2) for s, k in zip(size, kernel_size, strict=True)]
+    mask[tuple(inner)] = 1
+    return mask
+
+
+def _nonnegative_least_squares(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The active-set method of Lawson and Hanson; the problems here have a handful of unknowns."""
+    x = np.zeros(A.shape[1])
+    free = np.zeros(A.shape[1], dtype=bool)
+    tolerance = 1e-12 * max(1.0, float(np.abs(A.T @ b).max()))
+    for _ in range(3 * A.shape[1]):
+        gradient = A.T @ (b - A @ x)
+        if free.all() or gradient[~free].max() <= tolerance:
+            break
+        free[np.argmax(np.where(free, -np.inf, gradient))] = True
+        while True:
+            trial = np.zeros_like(x)
+            trial[free] = np.linalg.lstsq(A[:, free], b, rcond=None)[0]
+            if (trial[free] > 0).all():
+                break
+            # Walk towards the trial until the first unknown reaches its bound, and fix it there.
+            blocking = free & (trial <= 0)
+            step = np.min(x[blocking] / (x[blocking] - trial[blocking]))
+            x = x + step * (trial - x)
+            free &= x > tolerance
+        x = trial
+    return x
