@@ -10,9 +10,9 @@ from typing import ClassVar
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, Method, UnsupportedLayerError, branched
-from .geometry import ConvGeometry
-from .parts import unavailable
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, branched
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.parts import unavailable
 
 __all__ = ["ACB"]
 
@@ -25,12 +25,15 @@ class ACB(Method):
     takes_batch_norm: ClassVar[bool] = True
 
     def includes(self, conv: nn.Conv2d) -> bool:
+        """Kernels with both sides larger than 1."""
         return min(conv.kernel_size) > 1
 
     def check(self, layer: str, conv: nn.Conv2d) -> None:
+        """Raises `UnsupportedLayerError` for kernels that the method cannot divide."""
         reason = unavailable("1xk", ConvGeometry.of(conv))
         if reason:
             raise UnsupportedLayerError(f"ACB cannot replace {layer!r}: {reason}. Leave it out with include=.")
 
     def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+        """The block around a convolution."""
         return branched(conv, ("kxk", "1xk", "kx1"), method=self.name, bn=bn)

@@ -8,11 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .fold import Folded, batch_norm_affine, exact, fold_affine
-from .geometry import ConvGeometry
-from .parts import BRANCH_NAMES, Branch, ConvBranch, fold_conv, new_branch, unavailable
+from spatialgrad.reparam.fold import Folded, batch_norm_affine, exact, fold_affine
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.parts import BRANCH_NAMES, Branch, ConvBranch, fold_conv, new_branch, unavailable
 
-__all__ = ["BranchedConv2d", "Method", "UnsupportedLayerError", "absorb_", "branched", "set_strength_"]
+__all__ = [
+    "NEW_BRANCH_STRENGTH",
+    "BranchedConv2d",
+    "Method",
+    "UnsupportedLayerError",
+    "absorb_",
+    "branched",
+    "compensate_",
+    "set_strength_",
+]
+
+
+NEW_BRANCH_STRENGTH = 0.01
+"""The last BatchNorm's weight of a branch that joins a trained network: small, so that little has to move."""
 
 
 class UnsupportedLayerError(ValueError):
@@ -47,6 +60,7 @@ class BranchedConv2d(nn.Module):
         self.merged: nn.Conv2d | None = None
 
     def forward(self, x: Tensor) -> Tensor:
+        """The sum of all branches, or the merged convolution."""
         if self.merged is not None:
             return self.merged(x)
         first, *others = self.branches.values()
@@ -96,6 +110,7 @@ class BranchedConv2d(nn.Module):
             self.bias = None
 
     def extra_repr(self) -> str:
+        """The method, and the convolution that the block stands for."""
         return f"{self.method}: {self.geometry}"
 
     def _load_from_state_dict(
@@ -119,7 +134,7 @@ class BranchedConv2d(nn.Module):
                 f"{prefix[:-1]!r} is a {self.method} block that was switched to deploy, but the checkpoint holds "
                 "its branches. Load the checkpoint first and switch or merge afterwards."
             )
-        super()._load_from_state_dict(  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
@@ -185,6 +200,19 @@ def set_strength_(branch: Branch, strength: float) -> None:
     branch.bn.weight.fill_(strength)
     branch.bn.bias.zero_()
     branch.bn.bias.copy_(-branch.fold().bias)
+
+
+@torch.no_grad()
+def compensate_(block: BranchedConv2d) -> None:
+    """Lets new branches join with little strength, and takes what they contribute away from `kxk`, in place.
+
+    Before, the block's function is that of its `kxk` branch alone; afterwards it is the same, by all branches.
+    """
+    for name, branch in block.named_branches():
+        if name != "kxk":
+            set_strength_(branch, NEW_BRANCH_STRENGTH)
+            contribution = branch.fold()
+            absorb_(block, Folded(-contribution.weight, torch.zeros_like(contribution.bias)))
 
 
 @torch.no_grad()

@@ -6,17 +6,17 @@ the same as training the plain convolution with its gradient scaled by G, the su
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, Method, UnsupportedLayerError
-from .fold import Folded, embed_kernel, exact
-from .geometry import ConvGeometry, Window, pad2d, split_pads
-from .parts import Branch
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError
+from spatialgrad.reparam.fold import Folded, embed_kernel, exact
+from spatialgrad.reparam.geometry import ConvGeometry, Window, pad2d, split_pads
+from spatialgrad.reparam.parts import Branch
 
 __all__ = ["Branches", "MaskedBranch", "equivalent_scaling"]
 
@@ -52,7 +52,7 @@ class Branches(Method):
                 raise ValueError(f"Masks must be binary; mask {number} is {tensor.tolist()}.")
             if not tensor.any():
                 raise ValueError(f"Mask {number} is empty: its branch would never do anything.")
-        uncovered = (sum(tensor.int() for tensor in tensors) == 0).nonzero().tolist()
+        uncovered = (torch.stack(tensors).sum(dim=0) == 0).nonzero().tolist()
         if uncovered:
             raise ValueError(f"No mask covers the positions {uncovered}: the weights there would be lost.")
         masks: tuple[Mask, ...] = tuple(
@@ -66,9 +66,11 @@ class Branches(Method):
         return len(self.masks[0]), len(self.masks[0][0])
 
     def includes(self, conv: nn.Conv2d) -> bool:
+        """Kernels of the masks' shape."""
         return conv.kernel_size == self.kernel_size
 
     def check(self, layer: str, conv: nn.Conv2d) -> None:
+        """Raises `UnsupportedLayerError` for kernels that the method cannot divide."""
         if conv.kernel_size != self.kernel_size:
             raise UnsupportedLayerError(
                 f"{layer!r} has kernel {conv.kernel_size}, the masks have shape {self.kernel_size}. "
@@ -77,6 +79,7 @@ class Branches(Method):
 
     @torch.no_grad()
     def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+        """The block of masked branches, each with its share of the kernel."""
         geometry = ConvGeometry.of(conv)
         masks = [torch.tensor(mask, dtype=torch.float64, device=exact(conv.weight).device) for mask in self.masks]
         share = exact(conv.weight) / torch.stack(masks).sum(dim=0)
@@ -86,7 +89,7 @@ class Branches(Method):
             branch.weight.copy_(branch.crop(share * mask))
             branch.weight.requires_grad_(conv.weight.requires_grad)
             branches[f"mask{number}"] = branch
-        block = BranchedConv2d(geometry, branches, method=self.name, bias=conv.bias)
+        block = BranchedConv2d(geometry, branches, method=self.name, bias=cast("nn.Parameter | None", conv.bias))
         return block.train(conv.training)
 
 
@@ -116,6 +119,7 @@ class MaskedBranch(Branch):
         return kernel[..., top : top + height, left : left + width]
 
     def forward(self, x: Tensor) -> Tensor:
+        """The convolution of the masked weights."""
         geometry = self.geometry
         x = pad2d(x, self.pads, geometry.padding_mode)
         weight = self.weight * self.box_mask
@@ -123,11 +127,13 @@ class MaskedBranch(Branch):
 
     @torch.no_grad()
     def fold(self) -> Folded:
+        """The masked weights, in the kernel's full size."""
         weight = exact(self.weight) * exact(self.box_mask)
         weight = embed_kernel(weight, self.geometry.kernel_size, self.window[:2])
         return Folded(weight, weight.new_zeros(len(weight)))
 
     def extra_repr(self) -> str:
+        """The part of the kernel that the branch sees."""
         return f"window={tuple(self.window)}, positions={int(self.box_mask.sum())}"
 
 

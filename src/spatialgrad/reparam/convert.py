@@ -1,36 +1,32 @@
 """`reparameterize_`: puts branched blocks into a model, in place, for one of the methods."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, Method, UnsupportedLayerError, absorb_, set_strength_
-from .calibrate import calibrate_, first_of
-from .fold import Folded
-from .following import following_batch_norms
-from .handover import hand_over_, innermost_optimizer
-from .merge import compare, default_tolerance, probe_for
-from .surgery import (
+from spatialgrad.capture import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.measure import Forward
+from spatialgrad.optimizer_hook import parameter_ids
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, compensate_, set_strength_
+from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.following import following_batch_norms
+from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings
+from spatialgrad.reparam.merge import compare, default_tolerance, probe_for
+from spatialgrad.reparam.surgery import (
+    batch_norms,
     check_replaceable,
-    innermost,
     nearest_batch_norm,
     outer_modules,
     replace_module_,
     tied_parameters,
 )
 
-__all__ = ["NEW_BRANCH_STRENGTH", "batch_norms", "keep_function_", "parameter_siblings", "reparameterize_"]
+__all__ = ["reparameterize_"]
 
 logger = logging.getLogger(__name__)
-
-NEW_BRANCH_STRENGTH = 0.01
-"""The last BatchNorm's weight of a branch that joins a trained network: small, so that little has to move."""
-
-Predicate = Callable[[str, nn.Module], bool]
 
 
 def reparameterize_(
@@ -42,8 +38,9 @@ def reparameterize_(
     optimizer: Any = None,
     preserve: bool | None = None,
     example_inputs: Any = None,
-    batches: Iterable[Any] | None = None,
-    forward: Callable[[nn.Module, Any], Any] = first_of,
+    data: Any = None,
+    batches: int | None = None,
+    forward: Forward | None = None,
 ) -> nn.Module:
     """Replaces convolutions of a model by the blocks of a method, in place.
 
@@ -63,9 +60,11 @@ def reparameterize_(
             trained: those without a BatchNorm and those whose BatchNorm has seen a batch.
         example_inputs: Inputs for one forward pass (one tensor, a tuple of positional or a dict of keyword inputs).
             Needed only if the model cannot be traced symbolically to find which BatchNorm follows a convolution.
-        batches: Training batches on which to measure the statistics of the new BatchNorms of preserved layers, so
-            that also the output in training mode stays close. Without them the statistics start at 0 and 1.
-        forward: How to call the model with one of `batches`.
+        data: Training data on which to measure the statistics of the new BatchNorms of preserved layers, so that also
+            the output in training mode stays close: a loader, a list of batches, or one batch. Without it the
+            statistics start at 0 and 1.
+        batches: How many batches of `data` to use; by default 2 of a loader and all of a list.
+        forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
 
     Returns:
         The same model.
@@ -79,8 +78,8 @@ def reparameterize_(
             f"Convert the model before wrapping it in {type(model).__name__}, which would not know the new "
             "parameters: reparameterize_(model.module, ...), then wrap it again."
         )
-    root = innermost(model)
-    torch_optimizer = None if optimizer is None else innermost_optimizer(optimizer)
+    root = unwrap_model(model)
+    torch_optimizer = None if optimizer is None else growable(optimizer)
     convs = _select(root, config, include, exclude)
     norms: dict[str, _BatchNorm | None] = dict.fromkeys(convs)
     if config.takes_batch_norm:
@@ -96,6 +95,15 @@ def reparameterize_(
             f"{config.name} found no convolution to replace. By default it looks for plain torch.nn.Conv2d layers "
             "of its paper's kernel size outside of blocks; pass include= to choose others."
         )
+
+    if torch_optimizer is not None:
+        held = parameter_ids(torch_optimizer)
+        missing = [name for name in norms if convs[name].weight.requires_grad and id(convs[name].weight) not in held]
+        if missing:
+            raise ValueError(
+                f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the one that does, or leave the "
+                "layers out with include=."
+            )
 
     before = list(root.parameters())
     blocks: dict[str, BranchedConv2d] = {}
@@ -117,7 +125,7 @@ def reparameterize_(
             checks.append((name, block, probe_for(conv), reference))
 
     kept = [block for _, block, _, _ in checks if "kxk" in block.branches]
-    keep_function_(root, kept, batches, forward)
+    _keep_function_(root, kept, data, batches, forward)
     for name, block, probe, reference in checks:
         difference = compare(reference, _evaluate(block, None, probe))
         if difference.relative > default_tolerance(reference.dtype):
@@ -169,63 +177,22 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
 
 
-@torch.no_grad()
 def _evaluate(module: nn.Module, bn: _BatchNorm | None, x: Tensor) -> Tensor:
     """What a layer computes in evaluation mode."""
-    parts = nn.ModuleList([module] if bn is None else [module, bn])
-    modes = {part: part.training for part in parts.modules()}
-    parts.eval()
-    for part in parts:
-        x = part(x)
-    for part, mode in modes.items():
-        part.training = mode
-    return x
+    layer = nn.Sequential(module) if bn is None else nn.Sequential(module, bn)
+    with quiet_evaluation(layer):
+        return layer(x)
 
 
-def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """All BatchNorms inside a module."""
-    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
-
-
-@torch.no_grad()
-def keep_function_(
-    root: nn.Module,
-    blocks: Iterable[BranchedConv2d],
-    batches: Iterable[Any] | None,
-    forward: Callable[[nn.Module, Any], Any],
+def _keep_function_(
+    root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
 ) -> None:
-    """Makes new blocks compute what their convolutions did: `kxk` gives up what the others contribute."""
-    others = [
-        [branch for name, branch in block.named_branches() if name != "kxk"] for block in (blocks := list(blocks))
-    ]
-    if batches is not None and blocks:
-        for branches in others:
-            for branch in branches:
-                set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
-        new = [norm for branches in others for branch in branches for norm in batch_norms(branch)]
-        calibrate_(root, new, batches, forward=forward)
-    for block, branches in zip(blocks, others, strict=True):
-        for branch in branches:
-            set_strength_(branch, NEW_BRANCH_STRENGTH)
-            contribution = branch.fold()
-            absorb_(block, Folded(-contribution.weight, torch.zeros_like(contribution.bias)))
-
-
-def parameter_siblings(
-    block: BranchedConv2d, convolution: list[nn.Parameter], norm: list[nn.Parameter]
-) -> dict[nn.Parameter, list[nn.Parameter]]:
-    """For every parameter of a block the older parameters whose optimizer group it belongs to, best first.
-
-    Args:
-        block: The block.
-        convolution: The parameters of the convolution in whose place it stands: weight and perhaps bias.
-        norm: The parameters of the BatchNorm that it takes over, or of one close by: weight and bias, or none.
-    """
-    siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
-    for name, parameter in block.named_parameters():
-        if parameter.ndim > 1:
-            siblings[parameter] = convolution
-        else:
-            own = norm[1:] + norm[:1] if name.endswith("bias") else norm
-            siblings[parameter] = [*own, *convolution[1:], *convolution]
-    return siblings
+    """Makes new blocks compute what their convolutions did."""
+    new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
+    if data is not None and new:
+        for branch in new:
+            set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
+        norms = [norm for branch in new for norm in batch_norms(branch)]
+        calibrate_(root, norms, data, batches=batches, forward=forward)
+    for block in blocks:
+        compensate_(block)

@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from .following import keeping_modes
-from .surgery import innermost
+from spatialgrad.capture import quiet_evaluation, unwrap_model
 
 __all__ = ["Count", "count"]
 
@@ -24,7 +23,6 @@ class Count(NamedTuple):
         return f"{self.parameters / 1e6:.1f} M parameters, {self.macs / 1e6:.0f} M MACs"
 
 
-@torch.no_grad()
 def count(model: nn.Module, input_size: tuple[int, ...]) -> Count:
     """Counts parameters and multiply-accumulates of a model as it is now: with its branches, or merged.
 
@@ -35,13 +33,12 @@ def count(model: nn.Module, input_size: tuple[int, ...]) -> Count:
         model: The model.
         input_size: The shape of one input without the batch, for instance (3, 224, 224).
     """
-    model = innermost(model)
+    model = unwrap_model(model)
     if not input_size or any(size < 1 for size in input_size):
         raise ValueError(f"input_size is the shape of one input, such as (3, 32, 32), not {input_size}.")
     parameters = list(model.parameters())
     like = parameters[0] if parameters else torch.zeros(())
     x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
-    with keeping_modes(model), FlopCounterMode(display=False) as counter:
-        model.eval()
+    with quiet_evaluation(model), FlopCounterMode(display=False) as counter:
         model(x)
     return Count(sum(parameter.numel() for parameter in parameters), counter.get_total_flops() // 2)

@@ -11,9 +11,9 @@ from typing import ClassVar
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, Method, UnsupportedLayerError, branched
-from .geometry import ConvGeometry
-from .parts import BRANCH_NAMES, unavailable
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, branched
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.parts import BRANCH_NAMES, unavailable
 
 __all__ = ["DBB"]
 
@@ -40,9 +40,11 @@ class DBB(Method):
             raise ValueError(f"DBB needs the branch 'kxk' and at least one other, not {self.branches}.")
 
     def includes(self, conv: nn.Conv2d) -> bool:
+        """3×3 kernels."""
         return conv.kernel_size == (3, 3)
 
     def check(self, layer: str, conv: nn.Conv2d) -> None:
+        """Raises `UnsupportedLayerError` for kernels that the method cannot divide."""
         for name in self.branches:
             reason = unavailable(name, ConvGeometry.of(conv))
             if reason and name != "identity":
@@ -52,4 +54,5 @@ class DBB(Method):
                 )
 
     def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+        """The block around a convolution."""
         return branched(conv, self.branches, method=self.name, bn=bn)

@@ -10,15 +10,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from .block import BranchedConv2d, UnsupportedLayerError
+from spatialgrad.capture import quiet_evaluation
+from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
 
-__all__ = ["following_batch_norms", "forward_with", "keeping_modes"]
+__all__ = ["following_batch_norms", "forward_with"]
 
 _Consumers = dict[nn.Module, set[nn.Module | None]]
 """For every convolution, who reads its output: modules, or None for anything that is not a BatchNorm."""
@@ -29,8 +29,8 @@ def following_batch_norms(
 ) -> dict[str, _BatchNorm | None]:
     """For every convolution the BatchNorm that reads its output and nothing else; None where there is none.
 
-    Convolutions that the forward pass never calls are missing from the result. A BatchNorm counts only if it is torch's own, keeps running statistics, reads nothing but this convolution's
-    output, and is the only one to read it.
+    Convolutions that the forward pass never calls are missing from the result. A BatchNorm counts only if it is
+    torch's own, keeps running statistics, reads nothing but this convolution's output, and is the only one to do so.
 
     Args:
         model: The model.
@@ -83,7 +83,7 @@ def _trace(
         if wanted.isdisjoint(part.modules()):
             return
         if part in wanted:
-            undecided[part] = "it is called by a module that cannot be traced"  # type: ignore[index]
+            undecided[part] = "it is called by a module that cannot be traced"
             return
         try:
             graph = _symbolic_graph(part)
@@ -92,19 +92,18 @@ def _trace(
             for child_name, child in part.named_children():
                 visit(child, f"{name}.{child_name}" if name else child_name)
                 if child in wanted:
-                    undecided[child] = described  # type: ignore[index]
+                    undecided[child] = described
             return
         for node in graph.nodes:
             if node.op != "call_module":
                 continue
             module = part.get_submodule(node.target)
             if isinstance(module, _BatchNorm):
-                source = node.args[0] if node.args else None
-                is_call = isinstance(source, fx.Node) and source.op == "call_module"
-                sources.setdefault(module, set()).add(part.get_submodule(source.target) if is_call else None)
+                source = node.args[0] if node.args else node.kwargs.get("input")
+                sources.setdefault(module, set()).add(_called(part, source))
             if module in wanted:
                 for user in node.users:
-                    reader = part.get_submodule(user.target) if user.op == "call_module" else None
+                    reader = _called(part, user)
                     consumers.setdefault(module, set()).add(reader if isinstance(reader, _BatchNorm) else None)
                     if user.op == "output" and part is not model:
                         undecided[module] = f"its output leaves {name!r}, whose caller cannot be traced"
@@ -112,6 +111,12 @@ def _trace(
 
     visit(model, "")
     return consumers, sources, undecided
+
+
+def _called(part: nn.Module, node: object) -> nn.Module | None:
+    """The module whose call a node is, if it is one."""
+    is_call = isinstance(node, fx.Node) and node.op == "call_module"
+    return part.get_submodule(str(node.target)) if is_call else None  # type: ignore[attr-defined]
 
 
 def _symbolic_graph(module: nn.Module) -> fx.Graph:
@@ -168,8 +173,7 @@ def _watch(
         if isinstance(module, _BatchNorm):
             handles += [module.register_forward_pre_hook(before_norm), module.register_forward_hook(after_norm)]
     try:
-        with keeping_modes(model), torch.no_grad(), _Watch(note):
-            model.eval()
+        with quiet_evaluation(model), _Watch(note):
             result = forward_with(model, example_inputs)
     finally:
         for handle in handles:
@@ -178,20 +182,6 @@ def _watch(
         if isinstance(leaf, Tensor):
             note(leaf)
     return consumers, sources
-
-
-class keeping_modes:  # noqa: N801 - a context manager, used like a function
-    """Restores the train or eval mode of every submodule on leaving."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.modes = {module: module.training for module in model.modules()}
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exception: object) -> None:
-        for module, mode in self.modes.items():
-            module.training = mode
 
 
 def forward_with(model: nn.Module, inputs: Any) -> Any:

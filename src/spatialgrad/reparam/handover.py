@@ -6,31 +6,19 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["hand_over_", "innermost_optimizer", "sort_parameters_"]
+from spatialgrad.optimizer_hook import unwrap_optimizer
+
+__all__ = ["growable", "hand_over_", "parameter_siblings", "sort_parameters_"]
 
 
-def innermost_optimizer(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimizer inside wrappers such as Accelerate's and Lookahead.
+def growable(optimizer: Any) -> torch.optim.Optimizer:
+    """The torch optimizer inside wrappers, if it can get new parameters.
 
     Raises:
-        TypeError: If there is none.
+        TypeError: If there is none inside.
         ValueError: If it is LBFGS, which flattens its parameters once and for all.
     """
-    inner = optimizer
-    for _ in range(8):
-        wrapped = next(
-            (
-                candidate
-                for name in ("optimizer", "base_optimizer", "_base_optimizer")
-                if isinstance(candidate := getattr(inner, name, None), torch.optim.Optimizer)
-            ),
-            None,
-        )
-        if wrapped is None:
-            break
-        inner = wrapped
-    if not isinstance(inner, torch.optim.Optimizer):
-        raise TypeError(f"Expected a torch optimizer or a wrapper of one, got {type(optimizer).__name__}.")
+    inner = unwrap_optimizer(optimizer)
     if isinstance(inner, torch.optim.LBFGS):
         raise ValueError("LBFGS cannot get new parameters: create it after the conversion.")
     return inner
@@ -91,3 +79,23 @@ def sort_parameters_(optimizer: torch.optim.Optimizer, model: nn.Module) -> None
         group["params"] = [params[i] for i in order]
         if old_names is not None:
             group["param_names"] = [names.get(params[i], old_names[i]) for i in order]
+
+
+def parameter_siblings(
+    module: nn.Module, convolution: list[nn.Parameter], norm: list[nn.Parameter]
+) -> dict[nn.Parameter, list[nn.Parameter]]:
+    """For every parameter of a module the older parameters whose optimizer group it belongs to, best first.
+
+    Args:
+        module: A block, or a convolution that may have got a bias.
+        convolution: The parameters of the convolution in whose place it stands: weight and perhaps bias.
+        norm: The parameters of the BatchNorm that it takes over, or of one close by: weight and bias, or none.
+    """
+    siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.ndim > 1:
+            siblings[parameter] = convolution
+        else:
+            own = norm[1:] + norm[:1] if name.endswith("bias") else norm
+            siblings[parameter] = [*own, *convolution[1:], *convolution]
+    return siblings

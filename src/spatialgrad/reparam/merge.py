@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from .block import BranchedConv2d
-from .following import forward_with
-from .geometry import ConvGeometry
-from .surgery import innermost, named_blocks
+from spatialgrad.capture import unwrap_model
+from spatialgrad.reparam.block import BranchedConv2d
+from spatialgrad.reparam.following import forward_with
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.surgery import named_blocks
 
 __all__ = ["Difference", "MergeError", "MergeReport", "Merged", "merge", "merge_with_report"]
 
@@ -84,11 +85,9 @@ def merge(model: nn.Module, *, example_inputs: Any = None, tolerance: float | No
 
 
 @torch.no_grad()
-def merge_with_report(
-    model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None
-) -> Merged:
+def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None) -> Merged:
     """Like `merge`, and returns also the differences that the self-check found."""
-    root = innermost(model)
+    root = unwrap_model(model)
     layers: dict[str, Difference] = {}
     replacements: dict[int, Any] = {}
     for name, block in named_blocks(root):

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .fold import (
+from spatialgrad.reparam.fold import (
     Folded,
     average_kernel,
     batch_norm_affine,
@@ -30,10 +30,10 @@ from .fold import (
     identity_kernel,
     sequence_pointwise,
 )
-from .geometry import ConvGeometry, Window, pad2d, pad2d_with_value
+from spatialgrad.reparam.geometry import ConvGeometry, Window, pad2d, pad2d_with_value
 
 if TYPE_CHECKING:
-    from .block import BranchedConv2d
+    from spatialgrad.reparam.block import BranchedConv2d
 
 __all__ = ["BRANCH_NAMES", "Branch", "ConvBranch", "fold_conv", "new_branch", "new_norm", "unavailable"]
 
@@ -91,20 +91,24 @@ class ConvBranch(Branch):
 
     @property
     def has_bias(self) -> bool:
+        """Whether the BatchNorm or the convolution adds a constant."""
         return self.bn is not None or not isinstance(self.conv, nn.Conv2d) or self.conv.bias is not None
 
     def forward(self, x: Tensor) -> Tensor:
+        """The window's convolution."""
         y = self.conv(pad2d(x, self.pads, self.padding_mode))
         return y if self.bn is None else self.bn(y)
 
     @torch.no_grad()
     def fold(self) -> Folded:
+        """The window's kernel inside the full one, with the BatchNorm."""
         inner = fold_conv(self.conv)
         weight = embed_kernel(inner.weight, self.kernel_size, (self.window.top, self.window.left))
         folded = Folded(weight, inner.bias)
         return folded if self.bn is None else fold_batch_norm(folded, self.bn)
 
     def extra_repr(self) -> str:
+        """What is padded or cropped before the convolution."""
         return f"pads={self.pads}" if any(self.pads) else ""
 
 
@@ -162,10 +166,12 @@ class PointwiseConvBranch(_PointwiseFirst):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """1×1, border, k×k."""
         return self.bn(self.conv(self.bordered(x)))
 
     @torch.no_grad()
     def fold(self) -> Folded:
+        """The product of both kernels, with the BatchNorms."""
         sequence = sequence_pointwise(self.fold_first(), fold_conv(self.conv), self.geometry.groups)
         return fold_batch_norm(sequence, self.bn)
 
@@ -180,22 +186,20 @@ class PointwiseAverageBranch(_PointwiseFirst):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """1×1, border, average."""
         y, geometry = self.bordered(x), self.geometry
         if geometry.dilation == (1, 1):
             return self.bn(F.avg_pool2d(y, geometry.kernel_size, geometry.stride))
         # torch has no dilated average pooling; a depthwise convolution is one.
         channels = geometry.out_channels
-        weight = average_kernel(
-            channels, geometry.kernel_size, groups=channels, dtype=y.dtype, device=y.device
-        )
+        weight = average_kernel(channels, geometry.kernel_size, groups=channels, dtype=y.dtype, device=y.device)
         return self.bn(F.conv2d(y, weight, None, geometry.stride, 0, geometry.dilation, channels))
 
     @torch.no_grad()
     def fold(self) -> Folded:
+        """The 1×1 kernel spread over the window, with the BatchNorms."""
         first, channels = self.fold_first(), self.geometry.out_channels
-        average = average_kernel(
-            channels, self.geometry.kernel_size, groups=channels, device=first.weight.device
-        )
+        average = average_kernel(channels, self.geometry.kernel_size, groups=channels, device=first.weight.device)
         return fold_batch_norm(Folded(first.weight * average, first.bias), self.bn)
 
 
@@ -210,11 +214,13 @@ class IdentityBranch(Branch):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The normalized input."""
         pads = self.geometry.window_pads(self.geometry.point)
         return self.bn(pad2d(x, pads, self.geometry.padding_mode))
 
     @torch.no_grad()
     def fold(self) -> Folded:
+        """The identity kernel, with the BatchNorm."""
         geometry = self.geometry
         weight = identity_kernel(
             geometry.in_channels,
@@ -239,9 +245,7 @@ def new_norm(channels: int, example: _BatchNorm | None, like: Tensor) -> _BatchN
             device=like.device,
             dtype=like.dtype,
         )
-    return nn.BatchNorm2d(
-        channels, eps=example.eps, momentum=example.momentum, device=like.device, dtype=like.dtype
-    )
+    return nn.BatchNorm2d(channels, eps=example.eps, momentum=example.momentum, device=like.device, dtype=like.dtype)
 
 
 def unavailable(name: str, geometry: ConvGeometry) -> str | None:

@@ -9,9 +9,9 @@ from typing import ClassVar
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, Method, UnsupportedLayerError, branched
-from .geometry import ConvGeometry
-from .parts import unavailable
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, branched
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.parts import unavailable
 
 __all__ = ["RepVGG"]
 
@@ -27,13 +27,16 @@ class RepVGG(Method):
     takes_batch_norm: ClassVar[bool] = True
 
     def includes(self, conv: nn.Conv2d) -> bool:
+        """3×3 kernels."""
         return conv.kernel_size == (3, 3)
 
     def check(self, layer: str, conv: nn.Conv2d) -> None:
+        """Raises `UnsupportedLayerError` for kernels that the method cannot divide."""
         reason = unavailable("1x1", ConvGeometry.of(conv))
         if reason:
             raise UnsupportedLayerError(f"RepVGG cannot replace {layer!r}: {reason}. Leave it out with include=.")
 
     def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+        """The block around a convolution."""
         names = ("kxk", "1x1", "identity") if self.identity else ("kxk", "1x1")
         return branched(conv, names, method=self.name, bn=bn)

@@ -6,28 +6,17 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .block import BranchedConv2d, UnsupportedLayerError
+from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
 
 __all__ = [
+    "batch_norms",
     "check_replaceable",
-    "innermost",
     "named_blocks",
     "nearest_batch_norm",
     "outer_modules",
     "replace_module_",
     "tied_parameters",
 ]
-
-
-def innermost(model: nn.Module) -> nn.Module:
-    """The user's model without the wrappers of `torch.compile` and data parallelism."""
-    while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        else:
-            return model
 
 
 def named_blocks(model: nn.Module) -> Iterator[tuple[str, BranchedConv2d]]:
@@ -58,10 +47,7 @@ def replace_module_(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 def tied_parameters(model: nn.Module) -> set[nn.Parameter]:
     """Parameters that several modules hold: replacing one of these would untie them."""
     holders = Counter(
-        parameter
-        for module in model.modules()
-        for parameter in module._parameters.values()
-        if parameter is not None
+        parameter for module in model.modules() for parameter in module._parameters.values() if parameter is not None
     )
     return {parameter for parameter, count in holders.items() if count > 1}
 
@@ -84,17 +70,23 @@ def check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> N
         raise UnsupportedLayerError(f"{layer!r} shares its parameters with another layer. {way_out}")
 
 
-def nearest_batch_norm(model: nn.Module, conv: nn.Module) -> _BatchNorm | None:
-    """The next BatchNorm after a layer in the order of registration, or the last one before it.
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """All BatchNorms inside a module."""
+    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
+
+
+def nearest_batch_norm(model: nn.Module, layer: nn.Module) -> _BatchNorm | None:
+    """The next BatchNorm after a layer in the order of registration, or else the last one before it.
 
     Good enough to copy settings from (kind, epsilon, parameter group); whether it really follows is another
     question, which `following_batch_norms` answers.
     """
+    inside = set(layer.modules())
     before: _BatchNorm | None = None
     seen = False
     for module in model.modules():
-        seen = seen or module is conv
-        if type(module) in (nn.BatchNorm2d, nn.SyncBatchNorm) and isinstance(module, _BatchNorm):
+        seen = seen or module is layer
+        if isinstance(module, nn.BatchNorm2d | nn.SyncBatchNorm) and module not in inside:
             if seen:
                 return module
             before = module
