@@ -67,8 +67,16 @@ def following_batch_norms(
 
 
 class _Tracer(fx.Tracer):
+    """Looks only into modules that hold a convolution in question or a BatchNorm; what others do inside is theirs."""
+
+    def __init__(self, wanted: set[nn.Conv2d]) -> None:
+        super().__init__()
+        self.wanted = wanted
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, BranchedConv2d) or super().is_leaf_module(m, module_qualified_name)
+        if isinstance(m, BranchedConv2d | _BatchNorm) or super().is_leaf_module(m, module_qualified_name):
+            return True
+        return not any(part in self.wanted or isinstance(part, _BatchNorm) for part in m.modules())
 
 
 def _trace(
@@ -86,7 +94,7 @@ def _trace(
             undecided[part] = "it is called by a module that cannot be traced"
             return
         try:
-            graph = _symbolic_graph(part)
+            graph = _symbolic_graph(part, wanted)
         except Exception as error:  # tracing runs the user's forward, which may raise anything
             described = f"the forward pass of {name or 'the model'} cannot be traced ({error})"
             for child_name, child in part.named_children():
@@ -119,11 +127,11 @@ def _called(part: nn.Module, node: object) -> nn.Module | None:
     return part.get_submodule(str(node.target)) if is_call else None  # type: ignore[attr-defined]
 
 
-def _symbolic_graph(module: nn.Module) -> fx.Graph:
+def _symbolic_graph(module: nn.Module, wanted: set[nn.Conv2d]) -> fx.Graph:
     # Arguments with a default stay at it: `if mask is not None` would otherwise silently take the other turn.
     parameters = inspect.signature(module.forward).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-    return _Tracer().trace(module, concrete_args=defaults)
+    return _Tracer(wanted).trace(module, concrete_args=defaults)
 
 
 class _Watch(TorchFunctionMode):
