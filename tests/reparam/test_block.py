@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reparam_helpers import randomize_, relative
 from torch import nn
 
-from spatialgrad.reparam import ACB, DBB, Branches, BranchedConv2d, RepVGG
+from reparam_helpers import randomize_, relative
+from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
 from spatialgrad.reparam.block import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
 from spatialgrad.reparam.fold import Folded
 from spatialgrad.reparam.parts import BRANCH_NAMES

@@ -2,9 +2,9 @@ import copy
 
 import pytest
 import torch
-from reparam_helpers import batches, evaluate, relative, train
 from torch import nn
 
+from reparam_helpers import batches, evaluate, relative, train
 from spatialgrad import SpatialGradientScaling, scaling_from_masks
 from spatialgrad.models import create_model
 from spatialgrad.reparam import (

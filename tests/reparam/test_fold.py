@@ -1,9 +1,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from reparam_helpers import randomize_
 from torch import nn
 
+from reparam_helpers import randomize_
 from spatialgrad.reparam import fold
 from spatialgrad.reparam.fold import Folded
 

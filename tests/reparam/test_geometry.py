@@ -14,9 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even k
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 def test_every_window_is_aligned_with_the_full_kernel(kernel, padding, dilation, mode):
     stride = 1 if padding == "same" else (2, 1)
-    conv = nn.Conv2d(
-        2, 3, kernel, stride, padding, dilation, bias=False, padding_mode=mode, dtype=torch.float64
-    )
+    conv = nn.Conv2d(2, 3, kernel, stride, padding, dilation, bias=False, padding_mode=mode, dtype=torch.float64)
     geometry = ConvGeometry.of(conv)
     x = torch.randn(2, 2, 13, 14, dtype=torch.float64)
     for top in range(kernel[0]):

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from reparam_helpers import SmallNet, batches, train
 from torch import nn
 
+from reparam_helpers import SmallNet, batches, train
 from spatialgrad.reparam import ACB, DBB, Branches, reparameterize_
 from spatialgrad.reparam.handover import growable, hand_over_, sort_parameters_
 

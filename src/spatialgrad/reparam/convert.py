@@ -14,7 +14,7 @@ from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerEr
 from spatialgrad.reparam.calibrate import calibrate_
 from spatialgrad.reparam.following import following_batch_norms
 from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings
-from spatialgrad.reparam.merge import compare, default_tolerance, probe_for
+from spatialgrad.reparam.merge import compare, default_tolerance, evaluate_block, probe_for
 from spatialgrad.reparam.surgery import (
     batch_norms,
     check_replaceable,
@@ -113,12 +113,14 @@ def reparameterize_(
         conv = convs[name]
         like = bn or nearest_batch_norm(root, conv)
         keeps = _was_trained(bn) if preserve is None else preserve
-        reference = _evaluate(conv, bn, probe_for(conv))
+        layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
+        with quiet_evaluation(layer):
+            reference = layer(probe_for(conv))
         old = list(conv.parameters())
         block = config.build(conv, bn)
         siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
         if bn is not None:
-            replace_module_(root, bn, nn.Identity())
+            replace_module_(root, bn, nn.Identity().train(bn.training))
         replace_module_(root, conv, block)
         blocks[name] = block
         if keeps:
@@ -127,7 +129,8 @@ def reparameterize_(
     kept = [block for _, block, _, _ in checks if "kxk" in block.branches]
     _keep_function_(root, kept, data, batches, forward)
     for name, block, probe, reference in checks:
-        difference = compare(reference, _evaluate(block, None, probe))
+        output, size = evaluate_block(block, probe)
+        difference = compare(reference, output, size)
         if difference.relative > default_tolerance(reference.dtype):
             raise RuntimeError(
                 f"{config.name} did not keep the function of {name!r}: the output differs by {difference}. Its "
@@ -175,13 +178,6 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
     if bn.num_batches_tracked is not None and bn.num_batches_tracked > 0:
         return True
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
-
-
-def _evaluate(module: nn.Module, bn: _BatchNorm | None, x: Tensor) -> Tensor:
-    """What a layer computes in evaluation mode."""
-    layer = nn.Sequential(module) if bn is None else nn.Sequential(module, bn)
-    with quiet_evaluation(layer):
-        return layer(x)
 
 
 def _keep_function_(
