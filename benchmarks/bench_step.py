@@ -66,7 +66,8 @@ def main() -> None:
     base = statistics.median(times)
     ratio = statistics.median(ratios)
     print(
-        f"{args.model} (width {args.width:g}), batch 128, apply={args.apply!r}, {args.rounds} interleaved pairs of steps"
+        f"{args.model} (width {args.width:g}), batch 128, apply={args.apply!r}, "
+        f"{args.rounds} interleaved pairs of steps"
     )
     print(f"  step without scaling {base * 1e3:.1f} ms; with it {100 * (ratio - 1):+.2f} % (median of paired ratios)")
     if args.apply == "gradient":
@@ -76,7 +77,8 @@ def main() -> None:
         cost = (ratio - 1) + batches * update / (interval * base)
         exact = hook / base + batches * update / (interval * base)
         print(
-            f"  {name}: {100 * cost:+.2f} % end to end ({100 * exact:.2f} % from the multiplication and the updates alone)"
+            f"  {name}: {100 * cost:+.2f} % end to end "
+            f"({100 * exact:.2f} % from the multiplication and the updates alone)"
         )
 
 
