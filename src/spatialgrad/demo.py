@@ -94,7 +94,9 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
     console.print(verdict(runs[False], runs[True]), highlight=False)
     first = runs[True][0].scalings
     picture = plot_scalings_at_start_and_end(first[0], first[-1], config.out / "scalings.png")
-    console.print(f"Every layer's scaling at the start and at the end (seed 0): [bold]{picture}[/bold]", highlight=False)
+    console.print(
+        f"Every layer's scaling at the start and at the end (seed 0): [bold]{picture}[/bold]", highlight=False
+    )
     return picture
 
 
