@@ -155,8 +155,9 @@ def _observer(
     num_dims = len(conv.kernel_size)
 
     def observe(maps: Tensor) -> None:
-        if not feed.counting:
-            return
+        wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
+        if wrong_shape or not feed.counting:
+            return  # what is wrong with the shape, the convolution itself says best
         called.add(name)
         try:
             estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))

@@ -80,9 +80,7 @@ def train_batches(
     if count < world_size:
         raise ValueError(f"{dataset.name} has {count} training images, too few for {world_size} ranks")
     if not bounds:
-        raise ValueError(
-            f"{dataset.name} has {count} training images: drop_last leaves no batch of {batch_size}"
-        )
+        raise ValueError(f"{dataset.name} has {count} training images: drop_last leaves no batch of {batch_size}")
     if not 0 <= start <= len(bounds):
         raise ValueError(f"start must be a batch of the epoch, 0 to {len(bounds)}, got {start}")
     config = augmentation or Augmentation()

@@ -1,0 +1,33 @@
+"""The networks of the paper, by name.
+
+`create_model("vgg16-slim", num_classes=10)` builds one, `list_models()` lists them, `model_info(name)` says
+what is known about one. Importing this package registers every family.
+"""
+
+from spatialgrad.models.mobilenetv2 import MobileNetV2
+from spatialgrad.models.preactresnet import PreActBlock
+from spatialgrad.models.pyramidnet import PyramidNet
+from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
+from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
+from spatialgrad.models.seresnet import SEBasicBlock
+from spatialgrad.models.shufflenet import ShuffleNet
+from spatialgrad.models.vgg import VGG
+from spatialgrad.models.xception import Xception
+
+__all__ = [
+    "VGG",
+    "BasicBlock",
+    "Bottleneck",
+    "MobileNetV2",
+    "ModelInfo",
+    "PreActBlock",
+    "PyramidNet",
+    "ResNet",
+    "SEBasicBlock",
+    "ShuffleNet",
+    "Xception",
+    "create_model",
+    "list_models",
+    "model_info",
+    "register",
+]

@@ -1,0 +1,105 @@
+"""MobileNetV2 for 32×32 images.
+
+Paper: Sandler, Howard, Zhu, Zhmoginov & Chen, "MobileNetV2: Inverted Residuals and Linear Bottlenecks",
+CVPR 2018.
+
+What differs from the paper, so that parameters and multiply-accumulates are those of the CIFAR-100 network
+that the spatial gradient scaling paper reports: the stem is a 1×1 convolution without stride, padded by one
+pixel (32×32 becomes 34×34); the sixth stage does not stride, so that 5×5 pixels are left; the first block
+has its expanding 1×1 convolution although its factor is 1; all convolutions have a bias.
+
+Initialisation: He et al. (ICCV 2015); the paper prescribes none.
+"""
+
+from torch import Tensor, nn
+
+from spatialgrad.models.layers import init_he_, scale_channels
+from spatialgrad.models.registry import ModelInfo, register
+
+_STEM_CHANNELS = 32
+_HEAD_CHANNELS = 1280
+# Factor of expansion, channels, blocks and stride of the first block of each stage.
+_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 1),
+    (6, 320, 1, 1),
+)
+
+
+class InvertedResidual(nn.Module):
+    """1×1 convolution to more channels, depthwise 3×3, and a 1×1 to few channels without rectifier.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        stride: Stride of the depthwise convolution.
+        expansion: How many times the input's channels the depthwise convolution has.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = in_channels * expansion
+        self.residual = nn.Sequential(
+            nn.Conv2d(in_channels, inner, 1),
+            nn.BatchNorm2d(inner),
+            nn.ReLU6(inplace=True),
+            nn.Conv2d(inner, inner, 3, stride=stride, padding=1, groups=inner),
+            nn.BatchNorm2d(inner),
+            nn.ReLU6(inplace=True),
+            nn.Conv2d(inner, out_channels, 1),
+            nn.BatchNorm2d(out_channels),
+        )
+        self.has_shortcut = stride == 1 and in_channels == out_channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the residual, with the input added where their shapes agree."""
+        residual = self.residual(x)
+        return x + residual if self.has_shortcut else residual
+
+
+class MobileNetV2(nn.Module):
+    """A stem, seven stages of inverted residuals, a wide 1×1 convolution, average pooling and the classes.
+
+    Args:
+        num_classes: Outputs.
+        width: Factor on the channels, also on those of the last 1×1 convolution.
+        in_channels: Channels of the images.
+    """
+
+    def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3) -> None:
+        super().__init__()
+        previous = scale_channels(_STEM_CHANNELS, width)
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, previous, 1, padding=1), nn.BatchNorm2d(previous), nn.ReLU6(inplace=True)
+        )
+        blocks: list[nn.Module] = []
+        for expansion, channels, depth, first_stride in _STAGES:
+            scaled = scale_channels(channels, width)
+            for block in range(depth):
+                stride = first_stride if block == 0 else 1
+                blocks.append(InvertedResidual(previous, scaled, stride=stride, expansion=expansion))
+                previous = scaled
+        self.blocks = nn.Sequential(*blocks)
+        head = scale_channels(_HEAD_CHANNELS, width)
+        self.head = nn.Sequential(nn.Conv2d(previous, head, 1), nn.BatchNorm2d(head), nn.ReLU6(inplace=True))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(head, num_classes)
+        init_he_(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits, shape (images, classes)."""
+        return self.fc(self.pool(self.head(self.blocks(self.stem(images)))).flatten(1))
+
+
+register(
+    ModelInfo(
+        name="mobilenetv2",
+        family="mobilenetv2",
+        build=MobileNetV2,
+        paper="Sandler, Howard, Zhu, Zhmoginov & Chen, CVPR 2018, arXiv:1801.04381",
+    )
+)

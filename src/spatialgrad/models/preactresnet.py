@@ -1,0 +1,69 @@
+"""Pre-activation ResNet for 32×32 images.
+
+Paper: He, Zhang, Ren & Sun, "Identity Mappings in Deep Residual Networks", ECCV 2016.
+
+What differs from the paper, so that the parameters are those of the CIFAR-100 networks that the spatial
+gradient scaling paper reports: the stem keeps its own batch normalization and rectifier, and the first
+block normalizes once more; a shortcut that changes shape is a plain 1×1 convolution of the block's raw
+input; no batch normalization follows the last block; all convolutions have a bias.
+
+Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+"""
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from spatialgrad.models.registry import ModelInfo, register
+from spatialgrad.models.resnet import DEPTHS, ResNet, conv3x3
+
+
+class PreActBlock(nn.Module):
+    """Two 3×3 convolutions, each after batch normalization and rectifier, beside an untouched shortcut.
+
+    Args:
+        in_channels: Channels of the input.
+        channels: Channels of both convolutions.
+        stride: Stride of the first convolution.
+        dilations: Dilation of the first and of the second convolution.
+        bias: Whether the convolutions have a bias.
+    """
+
+    expansion = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int = 1,
+        dilations: tuple[int, int] = (1, 1),
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(in_channels)
+        self.conv1 = conv3x3(in_channels, channels, stride=stride, dilation=dilations[0], bias=bias)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, dilation=dilations[1], bias=bias)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = (
+            None
+            if stride == 1 and in_channels == channels
+            else nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of residual and shortcut."""
+        residual = self.conv1(self.relu(self.bn1(x)))
+        residual = self.conv2(self.relu(self.bn2(residual)))
+        return residual + (x if self.downsample is None else self.downsample(x))
+
+
+_info = partial(ModelInfo, family="preactresnet", paper="He, Zhang, Ren & Sun, ECCV 2016, arXiv:1603.05027")
+for _layers in (18, 34):
+    register(
+        _info(
+            name=f"preactresnet{_layers}",
+            build=partial(ResNet, PreActBlock, DEPTHS[_layers], conv_bias=True),
+        )
+    )

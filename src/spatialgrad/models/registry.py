@@ -1,0 +1,107 @@
+"""Every network of the package by its name: `create_model`, `list_models`, `model_info`."""
+
+import difflib
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInfo:
+    """What the registry knows about one network."""
+
+    name: str
+    """The name that `create_model` takes."""
+    family: str
+    """Name of the family, which is also the name of its file in `spatialgrad.models`."""
+    build: Callable[..., nn.Module]
+    """Called with `num_classes`, `width`, `in_channels` and the network's own options."""
+    paper: str
+    """Citation of the paper that introduced the network."""
+    input_size: tuple[int, int] = (32, 32)
+    """Height and width of the images that the network was designed for."""
+    num_classes: int = 100
+    """Classes when `create_model` is not told how many."""
+
+
+_REGISTRY: dict[str, ModelInfo] = {}
+
+
+def register(info: ModelInfo) -> None:
+    """Add a network to the registry.
+
+    Raises:
+        ValueError: If the name is taken.
+    """
+    if info.name in _REGISTRY:
+        raise ValueError(f"a model named {info.name!r} is registered already")
+    _REGISTRY[info.name] = info
+
+
+def model_info(name: str) -> ModelInfo:
+    """Return what the registry knows about a network.
+
+    Args:
+        name: A name of `list_models()`.
+
+    Raises:
+        ValueError: If there is no such network; the message suggests the nearest names.
+    """
+    if name in _REGISTRY:
+        return _REGISTRY[name]
+    nearest = difflib.get_close_matches(name.lower(), _REGISTRY, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "list_models() lists them all"
+    raise ValueError(f"unknown model {name!r}; {hint}")
+
+
+def list_models(pattern: str | None = None) -> list[str]:
+    """Return the names of all networks, sorted so that the numbers in them count up.
+
+    Args:
+        pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None.
+    """
+    names = [name for name in _REGISTRY if pattern is None or fnmatchcase(name, pattern)]
+    return sorted(names, key=_natural_key)
+
+
+def _natural_key(name: str) -> list[tuple[str, int]]:
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    width: float = 1.0,
+    in_channels: int = 3,
+    **options: object,
+) -> nn.Module:
+    """Build a freshly initialised network.
+
+    The weights are a function of torch's global seed: call `torch.manual_seed` first to get the same ones.
+
+    Args:
+        name: A name of `list_models()`.
+        num_classes: Outputs of the last layer; the registry's default for this network if None.
+        width: Factor on all channel counts and on the hidden sizes of the classifier, rounded so that
+            groups stay whole. 1 is the paper's network; 0.125 a pocket-scale one.
+        in_channels: Channels of the images.
+        **options: Options of the network's own class, such as `dropout` of `VGG`.
+
+    Raises:
+        ValueError: If the name is unknown or a number is out of range.
+    """
+    info = model_info(name)
+    if num_classes is None:
+        num_classes = info.num_classes
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, not {num_classes}")
+    if in_channels < 1:
+        raise ValueError(f"in_channels must be at least 1, not {in_channels}")
+    if not (math.isfinite(width) and width > 0):
+        raise ValueError(f"width must be a positive number, not {width}")
+    return info.build(num_classes=num_classes, width=width, in_channels=in_channels, **options)

@@ -1,0 +1,226 @@
+"""ResNet for 32×32 images, and the standard ImageNet ResNets.
+
+Paper: He, Zhang, Ren & Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
+
+What differs from the paper: bottleneck blocks stride in the 3×3 convolution instead of the first 1×1 (the
+common "v1.5"). `resnet18`, `resnet34` and `resnet50` are the ImageNet networks made fit for 32×32 images,
+not the paper's thinner CIFAR networks: the stem is one 3×3 convolution without stride and pooling.
+
+The ImageNet networks' state dicts have the names of torchvision's, so that its weights can be loaded.
+
+Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+"""
+
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from spatialgrad.models.layers import init_he_, scale_channels
+from spatialgrad.models.registry import ModelInfo, register
+
+_CHANNELS = (64, 128, 256, 512)
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions beside a shortcut.
+
+    Args:
+        in_channels: Channels of the input.
+        channels: Channels of both convolutions.
+        stride: Stride of the first convolution.
+        dilations: Dilation of the first and of the second convolution.
+        bias: Whether the convolutions have a bias.
+    """
+
+    expansion = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int = 1,
+        dilations: tuple[int, int] = (1, 1),
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(in_channels, channels, stride=stride, dilation=dilations[0], bias=bias)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, dilation=dilations[1], bias=bias)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = projection(in_channels, channels, stride=stride, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rectified sum of residual and shortcut."""
+        residual = self.relu(self.bn1(self.conv1(x)))
+        residual = self.bn2(self.conv2(residual))
+        return self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(nn.Module):
+    """A 3×3 convolution between two 1×1 convolutions, beside a shortcut.
+
+    Args:
+        in_channels: Channels of the input.
+        channels: Channels of the 3×3 convolution; the output has four times as many.
+        stride: Stride of the 3×3 convolution.
+        dilations: The first is the dilation of the 3×3 convolution; there is none for the second to apply to.
+        bias: Whether the convolutions have a bias.
+    """
+
+    expansion = 4
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int = 1,
+        dilations: tuple[int, int] = (1, 1),
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        out_channels = channels * self.expansion
+        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=bias)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = conv3x3(channels, channels, stride=stride, dilation=dilations[0], bias=bias)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, out_channels, 1, bias=bias)
+        self.bn3 = nn.BatchNorm2d(out_channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = projection(in_channels, out_channels, stride=stride, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rectified sum of residual and shortcut."""
+        residual = self.relu(self.bn1(self.conv1(x)))
+        residual = self.relu(self.bn2(self.conv2(residual)))
+        residual = self.bn3(self.conv3(residual))
+        return self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+
+
+def conv3x3(
+    in_channels: int, out_channels: int, *, stride: int = 1, dilation: int = 1, bias: bool = False
+) -> nn.Conv2d:
+    """Return a 3×3 convolution that keeps the size of the map at stride 1."""
+    return nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=dilation, dilation=dilation, bias=bias)
+
+
+def projection(in_channels: int, out_channels: int, *, stride: int, bias: bool) -> nn.Sequential | None:
+    """Return the 1×1 convolution of a shortcut that changes the map's shape, None where the identity does."""
+    if stride == 1 and in_channels == out_channels:
+        return None
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=bias), nn.BatchNorm2d(out_channels)
+    )
+
+
+class ResidualBlock(Protocol):
+    """What `ResNet` needs to know about the class of its blocks."""
+
+    expansion: int
+    """How many times `channels` the block gives back."""
+
+    def __call__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int = 1,
+        dilations: tuple[int, int] = (1, 1),
+        bias: bool = False,
+    ) -> nn.Module:
+        """Build a block; see `BasicBlock` for the arguments."""
+
+
+class ResNet(nn.Module):
+    """A stem, four stages of residual blocks, average pooling and one linear layer.
+
+    Args:
+        block: Class of the blocks.
+        depths: Number of blocks in each of the four stages.
+        num_classes: Outputs.
+        width: Factor on the channels.
+        in_channels: Channels of the images.
+        imagenet_stem: Whether the stem is a 7×7 convolution and a pooling, each with stride 2, instead of
+            a 3×3 convolution.
+        conv_bias: Whether the convolutions have a bias although batch normalization follows.
+        replace_stride_with_dilation: For each of the last three stages, whether it keeps the size of the map
+            and dilates its kernels instead of striding; at the pixels that striding would have kept, the
+            maps are the same. `(False, True, True)` is the backbone of dense prediction.
+    """
+
+    def __init__(
+        self,
+        block: ResidualBlock,
+        depths: tuple[int, int, int, int],
+        *,
+        num_classes: int = 100,
+        width: float = 1.0,
+        in_channels: int = 3,
+        imagenet_stem: bool = False,
+        conv_bias: bool = False,
+        replace_stride_with_dilation: tuple[bool, bool, bool] = (False, False, False),
+    ) -> None:
+        super().__init__()
+        channels = [scale_channels(count, width) for count in _CHANNELS]
+        self.conv1: nn.Module
+        self.maxpool: nn.Module
+        if imagenet_stem:
+            self.conv1 = nn.Conv2d(in_channels, channels[0], 7, stride=2, padding=3, bias=conv_bias)
+            self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        else:
+            self.conv1 = conv3x3(in_channels, channels[0], bias=conv_bias)
+            self.maxpool = nn.Identity()
+        self.bn1 = nn.BatchNorm2d(channels[0])
+        self.relu = nn.ReLU(inplace=True)
+        previous = channels[0]
+        dilation = 1
+        stages: list[nn.Sequential] = []
+        for stage, (depth, count) in enumerate(zip(depths, channels, strict=True)):
+            stride = 1 if stage == 0 else 2
+            first_dilation = dilation
+            if stage > 0 and replace_stride_with_dilation[stage - 1]:
+                stride, dilation = 1, 2 * dilation
+            blocks = [block(previous, count, stride=stride, dilations=(first_dilation, dilation), bias=conv_bias)]
+            previous = count * block.expansion
+            blocks += [block(previous, count, dilations=(dilation, dilation), bias=conv_bias) for _ in range(depth - 1)]
+            stages.append(nn.Sequential(*blocks))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(previous, num_classes)
+        init_he_(self)
+
+    def forward_stages(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the output maps of the four stages, for heads that need more than the classes."""
+        stem = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        map1 = self.layer1(stem)
+        map2 = self.layer2(map1)
+        map3 = self.layer3(map2)
+        return map1, map2, map3, self.layer4(map3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits, shape (images, classes)."""
+        return self.fc(self.avgpool(self.forward_stages(images)[-1]).flatten(1))
+
+
+DEPTHS: dict[int, tuple[int, int, int, int]] = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+"""Number of blocks in the four stages, by the number of weighted layers that the paper names nets after."""
+
+_info = partial(ModelInfo, family="resnet", paper="He, Zhang, Ren & Sun, CVPR 2016, arXiv:1512.03385")
+_BUILDERS = {
+    f"resnet{_layers}": partial(ResNet, Bottleneck if _layers >= 50 else BasicBlock, _depths)
+    for _layers, _depths in DEPTHS.items()
+}
+for _name, _build in _BUILDERS.items():
+    register(_info(name=_name, build=_build))
+for _name, _build in _BUILDERS.items():
+    register(
+        _info(
+            name=f"{_name}-imagenet",
+            build=partial(_build, imagenet_stem=True),
+            input_size=(224, 224),
+            num_classes=1000,
+        )
+    )

@@ -1,0 +1,115 @@
+"""Xception for 32×32 images.
+
+Paper: Chollet, "Xception: Deep Learning with Depthwise Separable Convolutions", CVPR 2017.
+
+What differs from the paper: neither the stem nor the third block of the entry flow strides, so that the
+middle flow sees 8×8 pixels of a 32×32 image; the 1×1 convolutions of the shortcuts have a bias.
+
+Initialisation: Glorot & Bengio (2010), the default of Keras, in which the paper's network was written; the
+paper itself prescribes none.
+"""
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from spatialgrad.models.layers import init_glorot_, scale_channels
+from spatialgrad.models.registry import ModelInfo, register
+
+_MIDDLE_BLOCKS = 8
+
+
+class SeparableConv2d(nn.Sequential):
+    """A depthwise 3×3 convolution followed by a 1×1 convolution, without anything between.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(
+            nn.Conv2d(in_channels, in_channels, 3, padding=1, groups=in_channels, bias=False),
+            nn.Conv2d(in_channels, out_channels, 1, bias=False),
+        )
+
+
+class XceptionBlock(nn.Module):
+    """Separable convolutions, each after a rectifier and before a batch normalization, beside a shortcut.
+
+    Args:
+        channels: Channels of the input and of every convolution's output.
+        pool_stride: Stride of the 3×3 max pooling at the end; no pooling if None.
+        rectify_input: Whether a rectifier comes before the first convolution.
+    """
+
+    def __init__(
+        self, channels: tuple[int, ...], *, pool_stride: int | None = None, rectify_input: bool = True
+    ) -> None:
+        super().__init__()
+        residual: list[nn.Module] = []
+        for position, (before, after) in enumerate(pairwise(channels)):
+            if position > 0 or rectify_input:
+                # The first rectifier must not work in place: the shortcut needs the input as it was.
+                residual.append(nn.ReLU(inplace=position > 0))
+            residual += [SeparableConv2d(before, after), nn.BatchNorm2d(after)]
+        if pool_stride is not None:
+            residual.append(nn.MaxPool2d(3, stride=pool_stride, padding=1))
+        self.residual = nn.Sequential(*residual)
+        self.shortcut: nn.Module = nn.Identity()
+        if channels[0] != channels[-1]:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels[0], channels[-1], 1, stride=pool_stride or 1),
+                nn.BatchNorm2d(channels[-1]),
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sum of residual and shortcut."""
+        return self.residual(x) + self.shortcut(x)
+
+
+class Xception(nn.Module):
+    """Entry flow, eight equal blocks of the middle flow, exit flow, average pooling and one linear layer.
+
+    Args:
+        num_classes: Outputs.
+        width: Factor on the channels.
+        in_channels: Channels of the images.
+    """
+
+    def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3) -> None:
+        super().__init__()
+        c32, c64, c128, c256, c728, c1024, c1536, c2048 = (
+            scale_channels(channels, width) for channels in (32, 64, 128, 256, 728, 1024, 1536, 2048)
+        )
+        self.entry = nn.Sequential(
+            nn.Conv2d(in_channels, c32, 3, padding=1, bias=False),
+            nn.BatchNorm2d(c32),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(c32, c64, 3, padding=1, bias=False),
+            nn.BatchNorm2d(c64),
+            nn.ReLU(inplace=True),
+            XceptionBlock((c64, c128, c128), pool_stride=2, rectify_input=False),
+            XceptionBlock((c128, c256, c256), pool_stride=2),
+            XceptionBlock((c256, c728, c728), pool_stride=1),
+        )
+        self.middle = nn.Sequential(*(XceptionBlock((c728,) * 4) for _ in range(_MIDDLE_BLOCKS)))
+        self.exit = nn.Sequential(
+            XceptionBlock((c728, c728, c1024), pool_stride=2),
+            SeparableConv2d(c1024, c1536),
+            nn.BatchNorm2d(c1536),
+            nn.ReLU(inplace=True),
+            SeparableConv2d(c1536, c2048),
+            nn.BatchNorm2d(c2048),
+            nn.ReLU(inplace=True),
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(c2048, num_classes)
+        init_glorot_(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits, shape (images, classes)."""
+        return self.fc(self.pool(self.exit(self.middle(self.entry(images)))).flatten(1))
+
+
+register(ModelInfo(name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"))

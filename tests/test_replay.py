@@ -1,0 +1,85 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+from spatialgrad.replay import Replay, fingerprint, move_to
+
+
+class Noisy(Dataset):
+    """Images whose augmentation draws from every global random state there is."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        noise = torch.rand(1) + random.random() + float(np.random.rand())
+        return torch.full((1, 4, 4), float(index)) + noise.view(1, 1, 1), index
+
+
+def loaders():
+    own = torch.Generator().manual_seed(3)
+    sampler = RandomSampler(Noisy(), generator=torch.Generator().manual_seed(4))
+    return {
+        "plain": DataLoader(Noisy(), 4, shuffle=True),
+        "generator": DataLoader(Noisy(), 4, shuffle=True, generator=own),
+        "sampler": DataLoader(Noisy(), 4, sampler=sampler),
+        "workers": DataLoader(Noisy(), 4, shuffle=True, num_workers=2),
+        "persistent": DataLoader(Noisy(), 4, shuffle=True, num_workers=2, persistent_workers=True),
+    }
+
+
+@pytest.mark.parametrize("kind", loaders())
+def test_two_passes_see_the_same_batches_and_leave_no_trace(kind):
+    def epoch_after(measure):
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        loader = loaders()[kind]
+        # one epoch first, so that persistent workers exist and have used their random states
+        first = [x for x, _ in loader]
+        if measure:
+            with Replay(loader, 3) as replay:
+                passes = [[x for x, _ in replay] for _ in range(2)]
+            assert len(passes[0]) == 3
+            assert all(map(torch.equal, *passes))
+        return first + [x for x, _ in loader]
+
+    assert all(map(torch.equal, epoch_after(measure=True), epoch_after(measure=False)))
+
+
+def test_one_shot_iterators_are_kept():
+    with Replay((torch.full((1,), float(i)) for i in range(9)), 3) as replay:
+        assert [float(x) for x in replay] == [0, 1, 2]
+        assert [float(x) for x in replay] == [0, 1, 2]
+
+
+def test_how_many_batches_by_default():
+    batches = [torch.zeros(1)] * 5
+    assert len(list(Replay(batches))) == 5
+    assert len(list(Replay(DataLoader(batches, 1)))) == 2
+    assert len(list(Replay(torch.zeros(4, 3)))) == 1
+    assert len(list(Replay({"pixel_values": torch.zeros(4, 3)}))) == 1
+
+
+def test_bad_requests():
+    with pytest.raises(ValueError, match="Invalid batches: 0"):
+        Replay([], 0)
+    with pytest.raises(TypeError, match="int"):
+        Replay(3)
+
+
+def test_move_to_reaches_nested_tensors():
+    batch = {"x": [torch.zeros(2), "name"], "y": (torch.ones(1), 3)}
+    moved = move_to(batch, torch.device("meta"))
+    assert moved["x"][0].device.type == "meta"
+    assert moved["y"][0].device.type == "meta"
+    assert (moved["x"][1], moved["y"][1]) == ("name", 3)
+
+
+def test_fingerprints_tell_batches_apart():
+    x = torch.rand(4, 3)
+    assert torch.equal(fingerprint((x, torch.arange(4))), fingerprint([x.clone(), torch.arange(4)]))
+    assert not torch.equal(fingerprint({"x": x}), fingerprint({"x": x + 1}))

@@ -1,0 +1,112 @@
+import itertools
+
+import pytest
+import torch
+from scipy.optimize import nnls
+
+from spatialgrad import explain, scaling_from_dependence, scaling_from_masks, scaling_from_ratios
+
+
+def test_the_k_transform_comes_before_the_mean_over_channels():
+    S = torch.tensor([[0.2, 1.0, 0.2], [0.6, 1.0, 0.6]], dtype=torch.float64)
+    transformed = 5 * S / (4 * S + 1)
+    expected = transformed.mean(0) / transformed.mean(0).mean()
+    torch.testing.assert_close(scaling_from_dependence(S, k=5), expected)
+    after = 5 * S.mean(0) / (4 * S.mean(0) + 1)
+    assert not torch.allclose(scaling_from_dependence(S, k=5), after / after.mean())
+
+
+def test_k_1_leaves_the_dependence_as_it_is():
+    S = torch.rand(1, 3, 3, dtype=torch.float64)
+    torch.testing.assert_close(scaling_from_dependence(S, k=1), S[0] / S[0].mean())
+
+
+def test_channels_without_information_are_left_out():
+    S = torch.rand(3, 3, 3)
+    with_nan = torch.cat([S, torch.full((2, 3, 3), torch.nan)])
+    torch.testing.assert_close(scaling_from_dependence(with_nan), scaling_from_dependence(S))
+    assert torch.equal(scaling_from_dependence(with_nan[3:]), torch.ones(3, 3))
+
+
+def test_zeros_stay_strictly_positive():
+    S = torch.zeros(4, 3, 3)
+    S[:, 1, 1] = 1
+    G = scaling_from_dependence(S)
+    assert (G > 0).all()
+    assert float(G.mean()) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("k", [0, -1, float("nan"), float("inf")])
+def test_invalid_k(k):
+    with pytest.raises(ValueError, match="Invalid k"):
+        scaling_from_dependence(torch.rand(2, 3, 3), k=k)
+
+
+@pytest.mark.parametrize(
+    "S", [torch.full((1, 3), 1.5), torch.full((1, 3), -0.5), torch.ones(3), torch.ones(1, 3).int()]
+)
+def test_invalid_dependence(S):
+    with pytest.raises(ValueError, match="S "):
+        scaling_from_dependence(S)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), list(itertools.product([0.8, 1.0, 1.25, 1.7, 5.0, 10.0, 100.0], repeat=2)))
+def test_ratios_are_the_paper_s_parameterization(alpha, beta):
+    factor = 9 / (1 + 4 / alpha + 4 / beta)
+    a, b = 1 / alpha, 1 / beta
+    expected = torch.tensor([[b, a, b], [a, 1, a], [b, a, b]], dtype=torch.float64) * factor
+    torch.testing.assert_close(scaling_from_ratios(alpha, beta), expected)
+
+
+def test_invalid_ratios():
+    with pytest.raises(ValueError, match="Invalid beta: 0"):
+        scaling_from_ratios(1, 0)
+
+
+def test_masks_sum_to_the_scaling():
+    full, row = torch.ones(3, 3), torch.zeros(3, 3)
+    row[1] = 1
+    plain = scaling_from_masks([full, row], normalize=False)
+    assert plain.tolist() == [[1, 1, 1], [2, 2, 2], [1, 1, 1]]
+    torch.testing.assert_close(scaling_from_masks(torch.stack([full, row])), plain / plain.mean())
+
+
+def test_masks_must_be_binary_and_cover_the_kernel():
+    with pytest.raises(ValueError, match="0 and 1"):
+        scaling_from_masks([torch.full((3, 3), 0.5)])
+    centre = torch.zeros(3, 3)
+    centre[1, 1] = 1
+    with pytest.raises(ValueError, match="normalize=False"):
+        scaling_from_masks([centre])
+    assert scaling_from_masks([centre], normalize=False).sum() == 1
+
+
+def test_explain_finds_the_branches_of_a_branched_block():
+    masks = [torch.ones(3, 3), torch.zeros(3, 3), torch.zeros(3, 3)]
+    masks[1][1] = 1
+    masks[2][:, 1] = 1
+    found = explain(scaling_from_masks(masks, normalize=False))
+    assert {size: round(weight, 6) for size, weight in found.weights.items()} == {(3, 3): 1, (1, 3): 1, (3, 1): 1}
+    assert found.relative_residual < 1e-12
+    assert "1.000·[1×3]" in str(found)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 3), (1, 5), (4, 4), (7, 7), (2, 3), (3, 3, 3)])
+def test_explain_is_the_best_non_negative_combination(shape):
+    for _ in range(5):
+        G = torch.rand(shape, dtype=torch.float64)
+        found = explain(G)
+        torch.testing.assert_close(found.fit + found.residual, G)
+        masks = []
+        for size in itertools.product(*(range(2 - side % 2, side + 1, 2) for side in shape)):
+            mask = torch.zeros(shape, dtype=torch.float64)
+            mask[tuple(slice((k - s) // 2, (k + s) // 2) for s, k in zip(size, shape, strict=True))] = 1
+            masks.append(mask.flatten())
+        _, best = nnls(torch.stack(masks, 1).numpy(), G.flatten().numpy())
+        assert float(found.residual.norm()) == pytest.approx(best, abs=1e-9)
+        assert all(weight > 0 for weight in found.weights.values())
+
+
+def test_explain_refuses_what_is_not_finite():
+    with pytest.raises(ValueError, match="NaN"):
+        explain(torch.full((3, 3), torch.nan))
