@@ -122,6 +122,34 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
             module.training = flag
 
 
+@contextmanager
+def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Gives a function that puts a model sharded with `fully_shard` together, for one forward pass of each process.
+
+    The forward pass then talks to no other process, so that processes without a batch need not take part. All
+    processes must call the function together; for any other model it does nothing.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    units = [module for module in model.modules() if fsdp is not None and isinstance(module, fsdp.FSDPModule)]
+    inner = {part for unit in units for part in unit.modules() if part is not unit}
+
+    def gather() -> None:
+        for unit in units:
+            unit.unshard()
+
+    try:
+        yield gather
+    except Exception:
+        for unit in units:
+            # A forward pass that broke off would confuse the next one; older versions cannot tidy up after it.
+            if unit not in inner and hasattr(unit, "reset_iter_state"):
+                unit.reset_iter_state()
+        raise
+    finally:
+        for unit in units:
+            unit.reshard()
+
+
 def _nothing_compiled() -> AbstractContextManager[None]:
     """A compiled module would not see hooks that came after it was compiled."""
     if "torch._dynamo" not in sys.modules:
