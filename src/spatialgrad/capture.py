@@ -22,15 +22,33 @@ _WRAPPER_PARTS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_modu
 
 def unwrap_model(model: nn.Module) -> nn.Module:
     """The user's own module inside DistributedDataParallel, a compiled module, or Fabric's wrapper."""
+    return _layers(model)[-1]
+
+
+def for_one_process(model: nn.Module) -> nn.Module:
+    """The model to call where no other process takes part: the user's own module, in the precision of Fabric if any."""
+    *wrappers, module = _layers(model)
+    for wrapper in wrappers:
+        if _is_fabric(wrapper):
+            return type(wrapper)(module, wrapper._strategy)
+    return module
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """A model and what it wraps, from the outermost wrapper to the user's own module."""
+    layers = [model]
     while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            model = model.module
+        model = layers[-1]
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or _is_fabric(model):
+            layers.append(model.module)  # type: ignore[arg-type]
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        elif type(model).__name__ == "_FabricModule":
-            model = model.module  # type: ignore[assignment]
+            layers.append(model._orig_mod)  # type: ignore[arg-type]
         else:
-            return model
+            return layers
+
+
+def _is_fabric(model: nn.Module) -> bool:
+    return type(model).__name__ == "_FabricModule"
 
 
 def named_convolutions(model: nn.Module) -> dict[str, Convolution]:

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.capture import Convolution, gathering, observing, quiet_evaluation, unwrap_model
+from spatialgrad.capture import Convolution, for_one_process, gathering, observing, quiet_evaluation, unwrap_model
 from spatialgrad.dependence.estimator import Estimator
 from spatialgrad.distributed import all_reduce_, highest
 from spatialgrad.replay import Replay, fingerprint, move_to
@@ -59,7 +59,7 @@ def measure_dependence(
         S by name, for every convolution that was called. It is the same on every process.
     """
     module = unwrap_model(model)
-    feed = _Feed(module, forward or default_forward, group)
+    feed = _Feed(for_one_process(model), forward or default_forward, group)
     called: set[str] = set()
     with feed.announcing_failure():
         replay = Replay(data, batches)
