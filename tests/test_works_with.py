@@ -4,6 +4,7 @@ import copy
 import inspect
 import io
 import math
+import pickle
 
 import pytest
 import torch
@@ -459,12 +460,32 @@ class TestCopies:
         file.seek(0)
         assert same_weights(torch.load(file, weights_only=False), model)
 
-    def test_a_copied_optimizer_is_attached_anew(self):
+    @pytest.mark.parametrize("how", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+    def test_a_copy_of_everything_is_scaled_as_the_original(self, how):
         model, mine, twin, other = scaled()
         sgs = SpatialGradientScaling(model, mine, dependence=None, scalings=some_scalings())
-        both = copy.deepcopy({"model": model, "optimizer": mine})
-        model, mine = both["model"], both["optimizer"]
-        sgs = SpatialGradientScaling(model, mine, dependence=None, scalings=sgs.scalings)
+        sgs.detach()
+        assert "detached" in repr(how(sgs))
+        mine = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sgs.attach(mine)
+        clone, clone_optimizer, clone_sgs = how((model, mine, sgs))
+        for batch in batches():
+            clone_optimizer.zero_grad()
+            loss_of(clone, batch).backward()
+            clone_optimizer.step()
+        train_by_hand_(twin, other, batches(), some_scalings())
+        assert same_weights(clone, twin)
+        clone_sgs.detach()
+        assert len(mine._optimizer_step_pre_hooks) == 1
+
+    def test_moving_on_to_another_optimizer(self):
+        model, twin = TinyNet(), TinyNet()
+        twin.load_state_dict(model.state_dict())
+        first, other = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, twin))
+        sgs = SpatialGradientScaling(model, first, dependence=None, scalings=some_scalings())
+        mine = torch.optim.SGD(model.parameters(), lr=0.1)
+        mine.load_state_dict(first.state_dict())
+        sgs.attach(mine)
         for batch in batches():
             mine.zero_grad()
             loss_of(model, batch).backward()

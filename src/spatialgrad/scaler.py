@@ -138,6 +138,15 @@ class SpatialGradientScaling:
         places = {hook.apply for hook in self._hooks}
         return places.pop() if len(places) == 1 else self._requested_apply
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_hooks": [hook.optimizer for hook in self._hooks]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Optimizers do not take their hooks along when they are copied.
+        self.__dict__.update({**state, "_hooks": []})
+        if state["_hooks"]:
+            self.attach(state["_hooks"])
+
     def __enter__(self) -> SpatialGradientScaling:
         return self
 
