@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -153,14 +153,17 @@ def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
 
     def gather() -> None:
         for unit in units:
+            # Where no forward pass has come in between, it is whole still, and would not take part.
+            unit.reshard()
             unit.unshard()
 
     try:
         yield gather
     except Exception:
-        for unit in units:
-            # A forward pass that broke off would confuse the next one; older versions cannot tidy up after it.
-            if unit not in inner and hasattr(unit, "reset_iter_state"):
+        for unit in set(units) - inner:
+            # A forward pass that broke off would confuse the next one. Older versions cannot tidy up after it, and
+            # newer ones only after the first forward pass of all.
+            with suppress(AttributeError):
                 unit.reset_iter_state()
         raise
     finally:
