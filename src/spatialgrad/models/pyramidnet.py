@@ -76,9 +76,7 @@ class PyramidNet(nn.Module):
         if rest or depth < 1:
             raise ValueError(f"layers must be 6n + 2 with n at least 1, not {layers}")
         previous = scale_channels(_STEM_CHANNELS, width)
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, previous, 3, padding=1, bias=False), nn.BatchNorm2d(previous)
-        )
+        self.stem = nn.Sequential(nn.Conv2d(in_channels, previous, 3, padding=1, bias=False), nn.BatchNorm2d(previous))
         num_blocks = _STAGES * depth
         blocks: list[nn.Module] = []
         for block in range(num_blocks):

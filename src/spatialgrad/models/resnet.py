@@ -104,9 +104,7 @@ def conv3x3(
     in_channels: int, out_channels: int, *, stride: int = 1, dilation: int = 1, bias: bool = False
 ) -> nn.Conv2d:
     """Return a 3×3 convolution that keeps the size of the map at stride 1."""
-    return nn.Conv2d(
-        in_channels, out_channels, 3, stride=stride, padding=dilation, dilation=dilation, bias=bias
-    )
+    return nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=dilation, dilation=dilation, bias=bias)
 
 
 def projection(in_channels: int, out_channels: int, *, stride: int, bias: bool) -> nn.Sequential | None:
@@ -185,14 +183,9 @@ class ResNet(nn.Module):
             first_dilation = dilation
             if stage > 0 and replace_stride_with_dilation[stage - 1]:
                 stride, dilation = 1, 2 * dilation
-            blocks = [
-                block(previous, count, stride=stride, dilations=(first_dilation, dilation), bias=conv_bias)
-            ]
+            blocks = [block(previous, count, stride=stride, dilations=(first_dilation, dilation), bias=conv_bias)]
             previous = count * block.expansion
-            blocks += [
-                block(previous, count, dilations=(dilation, dilation), bias=conv_bias)
-                for _ in range(depth - 1)
-            ]
+            blocks += [block(previous, count, dilations=(dilation, dilation), bias=conv_bias) for _ in range(depth - 1)]
             stages.append(nn.Sequential(*blocks))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)

@@ -70,9 +70,7 @@ class ShuffleNet(nn.Module):
         ValueError: If the paper gives no channels for `groups`.
     """
 
-    def __init__(
-        self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3, groups: int = 3
-    ) -> None:
+    def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3, groups: int = 3) -> None:
         super().__init__()
         if groups not in _FIRST_STAGE_CHANNELS:
             raise ValueError(f"groups must be one of {sorted(_FIRST_STAGE_CHANNELS)}, not {groups}")

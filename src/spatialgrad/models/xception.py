@@ -57,9 +57,10 @@ class XceptionBlock(nn.Module):
             residual.append(nn.MaxPool2d(3, stride=pool_stride, padding=1))
         self.residual = nn.Sequential(*residual)
         self.shortcut: nn.Module = nn.Identity()
-        if channels[0] != channels[-1]:
+        stride = pool_stride or 1
+        if stride > 1 or channels[0] != channels[-1]:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels[0], channels[-1], 1, stride=pool_stride or 1),
+                nn.Conv2d(channels[0], channels[-1], 1, stride=stride),
                 nn.BatchNorm2d(channels[-1]),
             )
 
@@ -112,8 +113,4 @@ class Xception(nn.Module):
         return self.fc(self.pool(self.exit(self.middle(self.entry(images)))).flatten(1))
 
 
-register(
-    ModelInfo(
-        name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"
-    )
-)
+register(ModelInfo(name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"))
