@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from spatialgrad.data.errors import CorruptDataError, DataError
 
@@ -152,6 +152,11 @@ def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
             raise
         # gzip and bz2 report damaged data as an OSError that no system call has made.
         raise CorruptDataError(f"{archive} is truncated or damaged ({error})") from error
+
+
+def open_inner_tar(content: IO[bytes]) -> tarfile.TarFile:
+    """Open an archive that is a member of one that `open_tar` has opened, which sees to its errors."""
+    return tarfile.open(fileobj=content, mode="r:", tarinfo=_StrictInfo)
 
 
 class _StrictInfo(tarfile.TarInfo):

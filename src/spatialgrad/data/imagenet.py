@@ -7,11 +7,10 @@ It may not be passed on, so that nobody but image-net.org can give it to a user;
 from __future__ import annotations
 
 import io
-import tarfile
 from pathlib import Path
 
 from spatialgrad.data import folder
-from spatialgrad.data.archives import extract_member, open_tar, read_files, whole_or_nothing
+from spatialgrad.data.archives import extract_member, open_inner_tar, open_tar, read_files, whole_or_nothing
 from spatialgrad.data.dataset import ImageDataset
 from spatialgrad.data.errors import CorruptDataError, UnreachableError
 from spatialgrad.data.folder import FolderSplit
@@ -61,7 +60,7 @@ def _unpack_train(archive: Path, target: Path) -> set[str]:
                 raise CorruptDataError(f"{archive} holds {member.name!r}, which is not the archive of a class")
             class_name = Path(member.name).stem
             classes.add(class_name)
-            with tarfile.open(fileobj=content, mode="r:") as inner:
+            with open_inner_tar(content) as inner:
                 for image in inner:
                     extract_member(inner, image, target / class_name, archive)
     return classes
