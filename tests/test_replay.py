@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from spatialgrad.replay import Replay, fingerprint, move_to
 
@@ -83,3 +83,29 @@ def test_fingerprints_tell_batches_apart():
     x = torch.rand(4, 3)
     assert torch.equal(fingerprint((x, torch.arange(4))), fingerprint([x.clone(), torch.arange(4)]))
     assert not torch.equal(fingerprint({"x": x}), fingerprint({"x": x + 1}))
+
+
+def test_loaders_side_by_side():
+    shuffled = {"a": DataLoader(Noisy(), 4, shuffle=True), "b": DataLoader(torch.arange(6.0), 2)}
+    with Replay(shuffled, 2) as replay:
+        first, again = list(replay), list(replay)
+    assert [batch["b"].tolist() for batch in first] == [[0, 1], [2, 3]]
+    assert all(torch.equal(x["a"][0], y["a"][0]) for x, y in zip(first, again, strict=True))
+    assert len(list(Replay(list(shuffled.values()), 5))) == 3  # as long as the shortest
+
+
+def test_samplers_that_count_their_epochs_are_put_back():
+    class Counting(RandomSampler):
+        epoch = 7
+
+        def __iter__(self):
+            generator = torch.Generator().manual_seed(self.epoch)
+            yield from torch.randperm(len(self.data_source), generator=generator).tolist()
+            self.epoch += 1
+
+    sampler = Counting(range(8))
+    loader = DataLoader(range(8), batch_sampler=BatchSampler(sampler, 4, drop_last=False))
+    with Replay(loader, 5) as replay:  # more than there are: the sampler comes to its end
+        passes = [torch.cat(list(replay)).tolist() for _ in range(2)]
+    assert passes[0] == passes[1]
+    assert sampler.epoch == 7

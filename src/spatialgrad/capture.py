@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -22,15 +22,33 @@ _WRAPPER_PARTS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_modu
 
 def unwrap_model(model: nn.Module) -> nn.Module:
     """The user's own module inside DistributedDataParallel, a compiled module, or Fabric's wrapper."""
+    return _layers(model)[-1]
+
+
+def for_one_process(model: nn.Module) -> nn.Module:
+    """The model to call where no other process takes part: the user's own module, in the precision of Fabric if any."""
+    *wrappers, module = _layers(model)
+    for wrapper in wrappers:
+        if _is_fabric(wrapper):
+            return type(wrapper)(module, wrapper._strategy)
+    return module
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """A model and what it wraps, from the outermost wrapper to the user's own module."""
+    layers = [model]
     while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            model = model.module
+        model = layers[-1]
+        if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel) or _is_fabric(model):
+            layers.append(model.module)  # type: ignore[arg-type]
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
-        elif type(model).__name__ == "_FabricModule":
-            model = model.module  # type: ignore[assignment]
+            layers.append(model._orig_mod)  # type: ignore[arg-type]
         else:
-            return model
+            return layers
+
+
+def _is_fabric(model: nn.Module) -> bool:
+    return type(model).__name__ == "_FabricModule"
 
 
 def named_convolutions(model: nn.Module) -> dict[str, Convolution]:
@@ -120,6 +138,37 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in training.items():
             module.training = flag
+
+
+@contextmanager
+def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Gives a function that puts a model sharded with `fully_shard` together, for one forward pass of each process.
+
+    The forward pass then talks to no other process, so that processes without a batch need not take part. All
+    processes must call the function together; for any other model it does nothing.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    units = [module for module in model.modules() if fsdp is not None and isinstance(module, fsdp.FSDPModule)]
+    inner = {part for unit in units for part in unit.modules() if part is not unit}
+
+    def gather() -> None:
+        for unit in units:
+            # Where no forward pass has come in between, it is whole still, and would not take part.
+            unit.reshard()
+            unit.unshard()
+
+    try:
+        yield gather
+    except Exception:
+        for unit in set(units) - inner:
+            # A forward pass that broke off would confuse the next one. Older versions cannot tidy up after it, and
+            # newer ones only after the first forward pass of all.
+            with suppress(AttributeError):
+                unit.reset_iter_state()
+        raise
+    finally:
+        for unit in units:
+            unit.reshard()
 
 
 def _nothing_compiled() -> AbstractContextManager[None]:

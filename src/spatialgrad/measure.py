@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.capture import Convolution, observing, quiet_evaluation, unwrap_model
+from spatialgrad.capture import Convolution, for_one_process, gathering, observing, quiet_evaluation, unwrap_model
 from spatialgrad.dependence.estimator import Estimator
-from spatialgrad.distributed import all_reduce_, highest, is_distributed
+from spatialgrad.distributed import all_reduce_, highest
 from spatialgrad.replay import Replay, fingerprint, move_to
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -59,17 +59,19 @@ def measure_dependence(
         S by name, for every convolution that was called. It is the same on every process.
     """
     module = unwrap_model(model)
-    feed = _Feed(module, forward or default_forward, group)
+    feed = _Feed(for_one_process(model), forward or default_forward, group)
     called: set[str] = set()
-    with Replay(data, batches) as replay, quiet_evaluation(module):
+    with feed.announcing_failure():
+        replay = Replay(data, batches)
+    with replay, quiet_evaluation(module), gathering(module) as gather:
         for _ in range(max(estimator.num_passes for estimator in estimators.values())):
             observers = {
-                conv: _observer(name, conv, estimators[name], called, feed)
+                conv: _observer(name, conv, estimators[name], called)
                 for name, convs in convolutions.items()
                 for conv in convs
             }
             with observing(observers):
-                feed.run(replay)
+                feed.run(replay, gather)
             all_reduce_([part for e in estimators.values() for part in e.partials()], group)
             for name, estimator in estimators.items():
                 try:
@@ -77,71 +79,56 @@ def measure_dependence(
                 except ValueError as error:
                     raise ValueError(f"Cannot measure the input of {name!r}: {error}.") from error
         reached = _called_anywhere(list(estimators), called, feed.device, group)
-        return {name: estimators[name].dependence() for name in reached}
+        dependence = {name: estimators[name].dependence() for name in reached}
+    feed.warn(replay.batches)
+    return dependence
 
 
-@dataclass
 class _Feed:
     """Runs batches through a model in step with all other processes."""
 
-    module: nn.Module
-    forward: Forward
-    group: dist.ProcessGroup | None
-    counting: bool = True
-    seen: list[Tensor] | None = field(default=None)
+    def __init__(self, module: nn.Module, forward: Forward, group: dist.ProcessGroup | None) -> None:
+        self.device = next(module.parameters()).device
+        self._module, self._forward, self._group = module, forward, group
+        self._passes: list[list[Tensor]] = []
 
-    def __post_init__(self) -> None:
-        parameter = next(self.module.parameters())
-        self.device = parameter.device
-        # A sharded model gathers its weights in every forward pass: all processes must take part in each.
-        self._collective_forward = hasattr(parameter, "to_local") and is_distributed(self.group)
+    @contextmanager
+    def announcing_failure(self) -> Iterator[None]:
+        """Whatever fails in here fails on all processes: the others are waiting for this one's next word."""
+        try:
+            yield
+        except Exception:
+            highest(_FAILED, self.device, self._group)
+            raise
 
-    def run(self, replay: Replay) -> None:
+    def run(self, replay: Replay, gather: Callable[[], None]) -> None:
         """One pass over the batches of every process."""
         prints: list[Tensor] = []
-        last: Any = None
-        source = iter(replay)
+        source: Iterator[Any] | None = None
         while True:
-            try:
+            with self.announcing_failure():
+                source = iter(replay) if source is None else source
                 batch = next(source, None)
-            except Exception:
-                highest(_FAILED, self.device, self.group)
-                raise
-            status = highest(_DONE if batch is None else _READY, self.device, self.group)
+            status = highest(_DONE if batch is None else _READY, self.device, self._group)
             if status == _FAILED:
                 raise RuntimeError("Another process failed while it measured its batches; see its error.")
             if status == _DONE:
                 break
-            self.counting = batch is not None
+            gather()
             if batch is not None:
-                prints.append(fingerprint(batch))
-                last = batch = move_to(batch, self.device)
-            elif self._collective_forward:
-                if last is None:
-                    raise ValueError("This process has no batch at all, which a sharded model cannot do without.")
-                batch = last
-            else:
-                continue
-            self._forward(batch)
-        self._check(prints, replay)
-
-    def _forward(self, batch: Any) -> None:
-        try:
-            self.forward(self.module, batch)
-        except Exception:
-            # The others wait for this process's word on the next batch.
-            highest(_FAILED, self.device, self.group)
-            raise
-
-    def _check(self, prints: list[Tensor], replay: Replay) -> None:
-        first_pass, self.seen = self.seen is None, self.seen or prints
-        most = highest(len(prints), self.device, self.group)
-        if most == 0:
+                with self.announcing_failure():
+                    prints.append(fingerprint(batch))
+                    self._forward(self._module, move_to(batch, self.device))
+        if highest(len(prints), self.device, self._group) == 0:
             raise ValueError("The loader is empty: there is no batch to measure.")
-        if first_pass and 0 < len(prints) < replay.batches:
-            warnings.warn(f"The loader had {len(prints)} batches, {replay.batches} were asked for.", stacklevel=4)
-        same = len(prints) == len(self.seen) and all(map(torch.equal, prints, self.seen))
-        if not first_pass and not same:
+        self._passes.append(prints)
+
+    def warn(self, batches: int) -> None:
+        """Say what was odd about this process's batches; last, as a warning may be turned into an error."""
+        first, last = self._passes[0], self._passes[-1]
+        if 0 < len(first) < batches:
+            warnings.warn(f"The loader had {len(first)} batches, {batches} were asked for.", stacklevel=4)
+        if len(first) != len(last) or not all(map(torch.equal, first, last)):
             warnings.warn(
                 "The loader gave other batches on its second pass, so the statistics are slightly off: pass a list "
                 "of batches instead, such as list(itertools.islice(loader, 2)).",
@@ -149,14 +136,12 @@ class _Feed:
             )
 
 
-def _observer(
-    name: str, conv: Convolution, estimator: Estimator, called: set[str], feed: _Feed
-) -> Callable[[Tensor], None]:
+def _observer(name: str, conv: Convolution, estimator: Estimator, called: set[str]) -> Callable[[Tensor], None]:
     num_dims = len(conv.kernel_size)
 
     def observe(maps: Tensor) -> None:
         wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
-        if wrong_shape or not feed.counting:
+        if wrong_shape:
             return  # what is wrong with the shape, the convolution itself says best
         called.add(name)
         try:

@@ -34,7 +34,7 @@ class StepHook:
     """
 
     def __init__(self, optimizer: Optimizer, apply: Apply, pairs: Callable[[], list[tuple[Tensor, Tensor]]]) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self.apply = optimizer, apply
         self._pairs = pairs
         self._before: list[Tensor] = []
         self._backwards_without_step = 0
@@ -119,6 +119,14 @@ def unwrap_optimizer(optimizer: Any) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}.")
     return optimizer
+
+
+def unwrap_optimizers(optimizers: Any) -> list[Optimizer]:
+    """The optimizers that really step, of one optimizer or a list of them; wrappers that share one count once."""
+    several = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    if not several:
+        raise ValueError("There is no optimizer to attach to: the list is empty.")
+    return list(dict.fromkeys(map(unwrap_optimizer, several)))
 
 
 def parameter_ids(optimizer: Optimizer) -> set[int]:

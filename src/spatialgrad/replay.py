@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
 
 DEFAULT_BATCHES = 2
@@ -23,13 +24,22 @@ class Replay:
     are put back before every pass and at the end.
 
     Args:
-        data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor or a dict).
+        data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor or a dict). Of a
+            list or dict of loaders, the batches are lists or dicts with a batch of each.
         batches: How many batches to take; by default all of a list, and 2 of anything else.
     """
 
     def __init__(self, data: Any, batches: int | None = None) -> None:
         if batches is not None and batches < 1:
             raise ValueError(f"Invalid batches: {batches}; at least one is needed.")
+        leaves, structure = tree_flatten(data)
+        loaders = [unwrap_loader(leaf) for leaf in leaves]
+        if loaders and all(isinstance(loader, DataLoader) for loader in loaders):
+            self.batches = batches or DEFAULT_BATCHES
+            private = [_private_copy(loader, self.batches) if loader.num_workers else loader for loader in loaders]
+            self._source: Iterable[Any] = _SideBySide(private, structure)
+            self._state = _RandomState(loaders)
+            return
         if isinstance(data, Tensor | Mapping):
             data = [data]
         if not isinstance(data, Iterable):
@@ -37,13 +47,9 @@ class Replay:
         if batches is None:
             batches = max(1, len(data)) if isinstance(data, list) else DEFAULT_BATCHES
         self.batches = batches
-        self._source: Iterable[Any] = data
-        if isinstance(data, Iterator):
-            # What can be read only once has to be kept.
-            self._source = list(islice(data, batches))
-        elif isinstance(data, DataLoader) and data.num_workers > 0:
-            self._source = _private_copy(data, batches)
-        self._state = _RandomState(data)
+        # What can be read only once has to be kept.
+        self._source = list(islice(data, batches)) if isinstance(data, Iterator) else data
+        self._state = _RandomState([data])
 
     def __iter__(self) -> Iterator[Any]:
         self._state.restore()
@@ -54,6 +60,17 @@ class Replay:
 
     def __exit__(self, *exception: object) -> None:
         self._state.restore()
+
+
+def unwrap_loader(loader: Any) -> Any:
+    """The plain loader inside those of Accelerate and Fabric, which count their passes and tell others of them."""
+    while True:
+        if isinstance(getattr(loader, "base_dataloader", None), DataLoader):
+            loader = loader.base_dataloader
+        elif type(loader).__name__ == "_FabricDataLoader":
+            loader = loader._dataloader
+        else:
+            return loader
 
 
 def move_to(batch: Any, device: torch.device) -> Any:
@@ -79,16 +96,30 @@ def fingerprint(batch: Any) -> Tensor:
     return torch.cat(parts) if parts else torch.zeros(0)
 
 
-class _RandomState:
-    """Every random state that a pass over a loader and a forward pass may draw from."""
+class _SideBySide:
+    """Iterates over loaders together; the batches come in the structure that the loaders came in."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loaders: list[DataLoader[Any]], structure: Any) -> None:
+        self._loaders, self._structure = loaders, structure
+
+    def __iter__(self) -> Iterator[Any]:
+        return (tree_unflatten(batch, self._structure) for batch in zip(*self._loaders, strict=False))
+
+
+class _RandomState:
+    """Every state that a pass over loaders and a forward pass may change: of random generators and of samplers."""
+
+    def __init__(self, loaders: list[Any]) -> None:
         self._python = random.getstate()
         self._numpy = np.random.get_state()
         self._torch = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
         self._mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-        self._generators = [(generator, generator.get_state()) for generator in _generators_of(loader)]
+        parts = [part for loader in loaders for part in _parts_of(loader)]
+        generators = [getattr(part, "generator", None) for part in parts]
+        self._generators = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
+        # Some samplers count their own epochs, and shuffle by them.
+        self._epochs = [(part, part.epoch) for part in parts if isinstance(getattr(part, "epoch", None), int)]
 
     def restore(self) -> None:
         random.setstate(self._python)
@@ -100,14 +131,17 @@ class _RandomState:
             torch.mps.set_rng_state(self._mps)
         for generator, state in self._generators:
             generator.set_state(state)
+        for part, epoch in self._epochs:
+            part.epoch = epoch
 
 
-def _generators_of(loader: Any) -> list[torch.Generator]:
-    """The generators of a loader, its sampler and its batch sampler."""
-    places = [loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)]
-    places.append(getattr(places[-1], "sampler", None))
-    found = [getattr(place, "generator", None) for place in places if place is not None]
-    return [generator for generator in found if isinstance(generator, torch.Generator)]
+def _parts_of(loader: Any) -> list[Any]:
+    """A loader with its samplers, however many are wrapped in each other."""
+    found = [loader]
+    for part in found:
+        inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler")]
+        found += [new for new in inner if new is not None and not any(new is old for old in found)]
+    return found
 
 
 def _private_copy(loader: DataLoader[Any], batches: int) -> DataLoader[Any]:

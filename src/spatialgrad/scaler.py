@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from spatialgrad.capture import Convolution, Predicate, select_convolutions, summarize_skipped
 from spatialgrad.dependence import Autocorrelation, Estimator, FunctionEstimator, MutualInformation, Window
@@ -24,7 +26,7 @@ from spatialgrad.optimizer_hook import (
     StepHook,
     choose_place,
     parameter_ids,
-    unwrap_optimizer,
+    unwrap_optimizers,
 )
 from spatialgrad.scaling import informative_channels, scaling_from_dependence
 
@@ -36,7 +38,7 @@ class SpatialGradientScaling:
 
     Args:
         model: Any module; its convolutions are found by themselves.
-        optimizer: The optimizer that holds the model's parameters, or a wrapper around it.
+        optimizer: The optimizer that holds the model's parameters, or a wrapper around it; a list if there are several.
         k: How much weight a small dependence gets already; see `scaling_from_dependence`.
         dependence: What the scalings are measured by: ``"mutual-information"``, ``"autocorrelation"``, a function
             ``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S``, or None for static scalings.
@@ -90,8 +92,7 @@ class SpatialGradientScaling:
                 f"{type(model).__name__} has no convolution to scale: "
                 f"{summarize_skipped(self.skipped) or 'it has no convolutions'}."
             )
-        held = parameter_ids(unwrap_optimizer(optimizer))
-        for name in [name for name, convs in self._convolutions.items() if id(convs[0].weight) not in held]:
+        for name in self._not_held_by(unwrap_optimizers(optimizer)):
             del self._convolutions[name]
             self.skipped[name] = "its weight is not in this optimizer"
         if not self._convolutions:
@@ -106,27 +107,45 @@ class SpatialGradientScaling:
             for name, convs in self._convolutions.items()
         }
         self._reported: set[str] = set()
-        self._hook: StepHook | None = None
+        self._hooks: list[StepHook] = []
         if scalings is not None:
             self.set_scalings(scalings)
         self.attach(optimizer)
 
     def attach(self, optimizer: Any) -> None:
-        """Scale whenever this optimizer steps, and no other; a copied optimizer has lost its hooks."""
-        inner = unwrap_optimizer(optimizer)
-        held = parameter_ids(inner)
-        missing = [name for name, convs in self._convolutions.items() if id(convs[0].weight) not in held]
+        """Scale whenever this optimizer (or one of a list) steps, and no other; a copied one has lost its hooks."""
+        optimizers = unwrap_optimizers(optimizer)
+        missing = self._not_held_by(optimizers)
         if missing:
             raise ValueError(f"The optimizer does not hold the weights of {', '.join(missing)}.")
         self.detach()
-        self.apply = choose_place(self._requested_apply, inner)
-        self._hook = StepHook(inner, self.apply, self._weights_and_filters)
+        for inner in optimizers:
+            held = parameter_ids(inner)
+            names = [name for name, convs in self._convolutions.items() if id(convs[0].weight) in held]
+            if names:
+                place = choose_place(self._requested_apply, inner)
+                self._hooks.append(StepHook(inner, place, partial(self._weights_and_filters, names)))
 
     def detach(self) -> None:
         """Stop scaling; the scalings stay."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    @property
+    def apply(self) -> Apply:
+        """Where the scalings are applied; ``"auto"`` only if that differs between optimizers, or while detached."""
+        places = {hook.apply for hook in self._hooks}
+        return places.pop() if len(places) == 1 else self._requested_apply
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_hooks": [hook.optimizer for hook in self._hooks]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Optimizers do not take their hooks along when they are copied.
+        self.__dict__.update({**state, "_hooks": []})
+        if state["_hooks"]:
+            self.attach(state["_hooks"])
 
     def __enter__(self) -> SpatialGradientScaling:
         return self
@@ -214,7 +233,7 @@ class SpatialGradientScaling:
 
     def __repr__(self) -> str:
         kind = self.dependence if isinstance(self.dependence, str | None) else _name_of(self.dependence)
-        where = type(self._hook.optimizer).__name__ if self._hook else "nothing (detached)"
+        where = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
         schedule = "static" if self.dependence is None else f"warmup={self.warmup}, every={self.every}"
         return (
             f"SpatialGradientScaling({len(self._filters)} convolutions, {len(self.skipped)} skipped, "
@@ -241,11 +260,15 @@ class SpatialGradientScaling:
             self._reported.update(new)
             warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=3)
 
-    def _weights_and_filters(self) -> list[tuple[Tensor, Tensor]]:
+    def _not_held_by(self, optimizers: list[Optimizer]) -> list[str]:
+        held = set().union(*map(parameter_ids, optimizers))
+        return [name for name, convs in self._convolutions.items() if id(convs[0].weight) not in held]
+
+    def _weights_and_filters(self, names: list[str]) -> list[tuple[Tensor, Tensor]]:
         pairs = []
-        for name, convs in self._convolutions.items():
+        for name in names:
             # Looked up each time: wrappers may replace parameters and move them.
-            weight, values = convs[0].weight, self._filters[name]
+            weight, values = self._convolutions[name][0].weight, self._filters[name]
             if values.device != weight.device:
                 values = self._filters[name] = values.to(weight.device)
             pairs.append((weight, values))

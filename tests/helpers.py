@@ -1,0 +1,99 @@
+"""A tiny network, images for it, and the arithmetic of scaling written out by hand, to compare trainings with."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+CLASSES = 5
+
+
+class TinyNet(nn.Module):
+    """Three convolutions that can be scaled, of different kernels, and a 1×1 that cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, padding=1)
+        self.wide = nn.Conv2d(6, 6, (1, 3), padding=(0, 1), groups=2)
+        self.point = nn.Conv2d(6, 6, 1)
+        self.last = nn.Conv2d(6, 8, 3, stride=2, bias=False)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        x = F.relu(self.wide(x))
+        x = F.relu(self.last(self.point(x)))
+        return self.head(x.mean((2, 3)))
+
+
+SCALED = {"first": (3, 3), "wide": (1, 3), "last": (3, 3)}
+
+
+def some_scalings():
+    """A scaling without any symmetry for each convolution, so that a mix-up of positions or layers shows."""
+    generator = torch.Generator().manual_seed(7)
+    return {name: 0.2 + 2 * torch.rand(size, generator=generator) for name, size in SCALED.items()}
+
+
+def images(number=8, seed=0, size=10):
+    """Smooth random images and labels; the same ones for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    x = F.avg_pool2d(torch.rand(number, 3, size, size, generator=generator), 3, 1, 1)
+    return x, torch.randint(0, CLASSES, (number,), generator=generator)
+
+
+def batches(number=4, size=8):
+    return [images(size, seed) for seed in range(number)]
+
+
+def loss_of(model, batch):
+    x, y = batch
+    return F.cross_entropy(model(x), y)
+
+
+def scale_by_hand_(model, scalings):
+    """What must happen to the gradients between backward and step."""
+    for name, G in scalings.items():
+        weight = model.get_parameter(f"{name}.weight")
+        if weight.grad is not None:
+            weight.grad.copy_(torch.einsum("oihw,hw->oihw", weight.grad, G.to(weight.grad.dtype)))
+
+
+def step_by_hand_(model, optimizer, scalings, apply):
+    """An optimizer step with scaling, without the package."""
+    if apply == "gradient":
+        scale_by_hand_(model, scalings)
+        optimizer.step()
+        return
+    old = copy.deepcopy(model)
+    optimizer.step()
+    with torch.no_grad():
+        for name, G in scalings.items():
+            before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
+            after.copy_(before + G * (after - before))
+
+
+def train_by_hand_(model, optimizer, data, scalings, apply="gradient"):
+    for batch in data:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        step_by_hand_(model, optimizer, scalings, apply)
+
+
+def same_weights(model, reference):
+    """Bit for bit."""
+    mine, other = model.state_dict(), reference.state_dict()
+    return mine.keys() == other.keys() and all(torch.equal(mine[name], other[name]) for name in mine)
+
+
+def define_torchvision_operators():
+    """Let torchvision be imported beside a torch that it was not built for: it registers kernels of these two."""
+    if not hasattr(torch.ops.torchvision, "nms"):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _LIBRARIES.append(library)
+
+
+_LIBRARIES = []  # the definitions live as long as their library
