@@ -1,8 +1,8 @@
 import pytest
 import torch
-from reparam_helpers import SmallNet, batches
 from torch import nn
 
+from reparam_helpers import SmallNet, batches
 from spatialgrad.reparam.calibrate import calibrate_
 
 

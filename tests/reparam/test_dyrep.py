@@ -4,9 +4,9 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from reparam_helpers import SmallNet, batches, evaluate, relative, train
 from torch import nn
 
+from reparam_helpers import SmallNet, batches, evaluate, relative, train
 from spatialgrad.models import create_model
 from spatialgrad.reparam import Adjustment, DyRep, DyRepConfig, count, merge, merge_with_report
 from spatialgrad.reparam.growth import grown_blocks

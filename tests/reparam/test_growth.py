@@ -2,9 +2,9 @@ import copy
 
 import pytest
 import torch
-from reparam_helpers import SmallNet, batches, evaluate, randomize_, relative, train
 from torch import nn
 
+from reparam_helpers import SmallNet, batches, evaluate, randomize_, relative, train
 from spatialgrad.reparam import DBB, BranchedConv2d, merge, reparameterize_
 from spatialgrad.reparam.growth import (
     branch_weights,
