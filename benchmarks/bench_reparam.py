@@ -1,9 +1,10 @@
 """What each method costs to train: step time and peak memory as ratios to the plain network.
 
-Claim: SGS costs as much as plain training, at about a third of DBB and DyRep. Steps of all methods are interleaved and
-their medians compared; peak memory is that of two steps in a fresh process, over its memory before the model was
-built. DyRep is grown in layers that give it the cost of the paper's average on CIFAR-10 (674 M multiply-accumulates,
-25.5 M parameters). SGS is timed with its multiplication; the last line adds its updates.
+Claim: SGS costs as much as plain training, at about a third of DBB and DyRep. Steps of all methods are interleaved, on
+one thread and in processor time, so that other work on the machine does not count; the median over rounds of the ratio
+to the plain step of the same round is printed. Peak memory is that of two steps in a fresh process, over its memory
+before the model was built. DyRep is grown in layers that give it the cost of the paper's average on CIFAR-10 (674 M
+multiply-accumulates, 25.5 M parameters). SGS is timed with its multiplication; the last line adds its updates.
 Run: python benchmarks/bench_reparam.py
 """
 
@@ -13,14 +14,15 @@ import argparse
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import torch
-from side_by_side import interleaved_medians
 from torch import nn
 from torch.nn import functional as F
 
@@ -83,6 +85,12 @@ def peak_bytes(method: str, args: argparse.Namespace) -> int:
     return status("VmHWM") - before
 
 
+def seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
 def in_a_process_of_its_own(method: str) -> int:
     # glibc would keep freed blocks otherwise, and their reuse would hide in the resident memory.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -96,37 +104,48 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=1, help="one is disturbed least by what else runs")
     parser.add_argument("--memory-of", choices=METHODS, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)  # so that processor time is step time
     if args.memory_of:
         print(peak_bytes(args.memory_of, args))
         return
     memory = {method: in_a_process_of_its_own(method) / 2**20 for method in METHODS}
     trainings = {method: Training(method, args) for method in METHODS}
-    steps: dict[str, Callable[[], object]] = {method: training.step for method, training in trainings.items()}
-    seconds = interleaved_medians(steps, args.rounds)
-    images = trainings["SGS"].images
-    update = interleaved_medians({"update": lambda: trainings["SGS"].sgs.update(images)}, 3)["update"]
+    for training in trainings.values():
+        training.step()
+    rounds = [{method: seconds(training.step) for method, training in trainings.items()} for _ in range(args.rounds)]
+    sgs, images = trainings["SGS"].sgs, trainings["SGS"].images
+    update = statistics.median(seconds(lambda: sgs.update(images)) for _ in range(3))
 
     print(
         f"vgg16-slim (width {args.width:g}), batch {args.batch_size}, {args.image_size}×{args.image_size} images, "
-        f"float32, median of {args.rounds} interleaved steps; torch {torch.__version__}, "
-        f"{args.threads} thread(s), {platform.processor() or platform.machine()}"
+        f"float32, {args.rounds} interleaved rounds; torch {torch.__version__}, 1 thread of {processor()}"
     )
     print(f"{'method':<8}{'parameters':>12}{'MACs':>10}{'step':>12}{'× plain':>9}{'peak memory':>14}{'× plain':>9}")
     for method, training in trainings.items():
         cost = training.cost()
+        step = statistics.median(times[method] for times in rounds)
+        ratio = statistics.median(times[method] / times["plain"] for times in rounds)
         print(
-            f"{method:<8}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M"
-            f"{seconds[method] * 1e3:>9.0f} ms{seconds[method] / seconds['plain']:>9.2f}"
+            f"{method:<8}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M{step * 1e3:>9.0f} ms{ratio:>9.2f}"
             f"{memory[method]:>10.0f} MiB{memory[method] / memory['plain']:>9.2f}"
         )
     interval, batches = SCHEDULE
-    whole = seconds["SGS"] + batches * update / interval
-    ratios = ", ".join(f"{whole / seconds[method]:.2f} × {method}" for method in ("plain", "DBB", "DyRep"))
-    print(f"SGS with {batches} batches of updates every {interval} steps, {update * 1e3:.0f} ms per batch: {ratios}")
+    print(f"SGS with {batches} batches of updates every {interval} steps, {update * 1e3:.0f} ms per batch:", end=" ")
+    extra = batches * update / interval
+    shares = {
+        method: statistics.median((times["SGS"] + extra) / times[method] for times in rounds)
+        for method in ("plain", "DBB", "DyRep")
+    }
+    print(", ".join(f"{share:.2f} × {method}" for method, share in shares.items()))
+
+
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", info.read_text()) if info.exists() else []
+    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

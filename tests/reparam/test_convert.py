@@ -268,8 +268,12 @@ def test_wrapped_models():
     assert isinstance(model.stem, BranchedConv2d)
 
 
-@pytest.mark.parametrize("method", ["acb", "repvgg", "dbb"])
-@pytest.mark.parametrize("name", [n for n in list_models() if not n.endswith("-imagenet") and "pyramid" not in n])
+NETWORKS = [name for name in list_models() if not name.endswith("-imagenet") and "pyramid" not in name]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [*((n, "dbb") for n in NETWORKS), ("resnet18", "acb"), ("vgg11", "repvgg")]
+)
 def test_the_networks_of_the_paper(name, method):
     model = create_model(name, num_classes=10, width=0.125)
     with torch.no_grad():

@@ -47,6 +47,8 @@ def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[
             continue
         if not module.weight.requires_grad or not tied.isdisjoint(module.parameters()):
             continue
+        if hasattr(module.weight, "to_local"):
+            raise ValueError(f"{name!r} is sharded: DyRep works with DistributedDataParallel, not with sharded models.")
         blocks = [(prefix, block) for prefix, block in _above(model, name) if isinstance(block, BranchedConv2d)]
         if len(blocks) >= max_depth or any(block.method != METHOD for _, block in blocks):
             continue
