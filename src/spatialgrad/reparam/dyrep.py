@@ -34,6 +34,7 @@ from spatialgrad.reparam.growth import (
 from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings, sort_parameters_
 from spatialgrad.reparam.scores import SCORES, ScoreRecord
 from spatialgrad.reparam.surgery import nearest_batch_norm
+from spatialgrad.reparam.wrapper import refuse_forward_, rewrapped
 
 __all__ = ["Adjustment", "DyRep", "DyRepConfig"]
 
@@ -216,20 +217,7 @@ class DyRep:
             model: The wrapper until now, which must not be used any more.
             settings: Settings that shall differ, or that a wrapper does not remember, such as `bucket_cap_mb`.
         """
-        kept = {
-            "device_ids": model.device_ids,
-            "output_device": model.output_device,
-            "dim": model.dim,
-            "process_group": model.process_group,
-            "find_unused_parameters": model.find_unused_parameters,
-            "gradient_as_bucket_view": model.gradient_as_bucket_view,
-            "static_graph": model.static_graph,
-        }
-        if not model.broadcast_buffers:
-            # Newer versions of torch gave the setting another name.
-            name = "forward_sync_buffers" if hasattr(model, "forward_sync_buffers") else "broadcast_buffers"
-            kept[name] = False
-        wrapper = DistributedDataParallel(model.module, **{**kept, **settings})
+        wrapper = rewrapped(model, **settings)
         self._wrapper = weakref.ref(wrapper)
         return wrapper
 
@@ -309,7 +297,7 @@ class DyRep:
         self._record.clear()
         wrapper = self._wrapper() if self._wrapper is not None else None
         if wrapper is not None and now != old:
-            wrapper.register_forward_pre_hook(_refuse)
+            refuse_forward_(wrapper)
             self._wrapper = None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -329,10 +317,3 @@ def _record_after(closure: Callable[[], Any], record: Callable[[], None]) -> Any
         loss = closure()
     record()
     return loss
-
-
-def _refuse(module: nn.Module, args: tuple[Any, ...]) -> None:
-    raise RuntimeError(
-        "DyRep has changed the network inside this DistributedDataParallel, which would not synchronize the new "
-        "parameters. Continue with model = dyrep.rewrap(model)."
-    )
