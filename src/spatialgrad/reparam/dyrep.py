@@ -220,12 +220,15 @@ class DyRep:
             "device_ids": model.device_ids,
             "output_device": model.output_device,
             "dim": model.dim,
-            "broadcast_buffers": getattr(model, "broadcast_buffers", True),
             "process_group": model.process_group,
             "find_unused_parameters": model.find_unused_parameters,
             "gradient_as_bucket_view": model.gradient_as_bucket_view,
             "static_graph": model.static_graph,
         }
+        if not model.broadcast_buffers:
+            # Newer versions of torch gave the setting another name.
+            name = "forward_sync_buffers" if hasattr(model, "forward_sync_buffers") else "broadcast_buffers"
+            kept[name] = False
         wrapper = DistributedDataParallel(model.module, **{**kept, **settings})
         self._wrapper = weakref.ref(wrapper)
         return wrapper
