@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from helpers import define_torchvision_operators
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +24,5 @@ def data_folder():
 def pytest_configure(config):
     # Two xdist workers on two cores: more threads per worker would only fight each other.
     torch.set_num_threads(1)
+    # Lightning, Transformers and timm import torchvision if it is there.
+    define_torchvision_operators()
