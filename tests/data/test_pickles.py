@@ -128,8 +128,14 @@ def test_a_shape_that_does_not_fit_its_bytes_is_refused():
 
 
 def test_the_content_must_be_a_dictionary():
-    with pytest.raises(CorruptDataError, match="x holds a list"):
+    with pytest.raises(CorruptDataError, match=r"x cannot be read .*it holds a list, not a dictionary"):
         read_pickle(pickle.dumps([1, 2]), "x")
+
+
+def test_an_array_that_was_never_filled_is_refused():
+    evil = b"}S'data'\ncnumpy.core.multiarray\n_reconstruct\n(tRs."
+    with pytest.raises(CorruptDataError, match=r"^x cannot be read"):
+        read_pickle(evil, "x")
 
 
 def test_every_truncation_is_noticed():

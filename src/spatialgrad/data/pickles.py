@@ -38,14 +38,14 @@ def read_pickle(content: bytes, name: str) -> dict[bytes, Any]:
     """
     try:
         loaded = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        if not isinstance(loaded, dict):
+            raise pickle.UnpicklingError(f"it holds a {type(loaded).__name__}, not a dictionary")
+        return {
+            key.encode() if isinstance(key, str) else key: value.array if isinstance(value, _Array) else value
+            for key, value in loaded.items()
+        }
     except Exception as error:  # a damaged pickle raises whatever its last good instruction raises
         raise CorruptDataError(f"{name} cannot be read as a pickle of arrays ({error!r})") from error
-    if not isinstance(loaded, dict):
-        raise CorruptDataError(f"{name} holds a {type(loaded).__name__}, not a dictionary")
-    return {
-        key.encode() if isinstance(key, str) else key: value.array if isinstance(value, _Array) else value
-        for key, value in loaded.items()
-    }
 
 
 class _ArrayUnpickler(pickle._Unpickler):
