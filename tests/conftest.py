@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+
 from helpers import define_torchvision_operators
 
 
