@@ -26,7 +26,7 @@ def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str
     if not start or start.keys() != end.keys():
         raise ValueError(f"Start and end show other layers: {', '.join(start)} and {', '.join(end)}.")
     largest = max(float(G.max()) for G in (*start.values(), *end.values()))
-    # From white at 0 through the middle at 1, where nothing changes, to dark at the largest.
+    # White is 1, where nothing changes; blue slows a position down, red speeds it up.
     norm = TwoSlopeNorm(vmin=0, vcenter=1, vmax=max(largest, 1.01))
     figure, axes = pyplot.subplots(
         2, len(start), figsize=(1.45 * len(start) + 1.6, 3.9), squeeze=False, layout="constrained"
