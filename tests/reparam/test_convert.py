@@ -197,6 +197,17 @@ def test_an_error_leaves_the_model_unchanged():
     assert repr(model) == before
 
 
+def test_data_that_fails_leaves_the_model_unchanged():
+    model = randomize_(SmallNet())
+    before, expected = repr(model), evaluate(model, X)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="no batch"):
+        reparameterize_(model, DBB(), optimizer=optimizer, data=[])
+    assert repr(model) == before
+    assert torch.equal(evaluate(model, X), expected)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
+
+
 class Shared(nn.Module):
     """One convolution and its BatchNorm in two places, called three times."""
 

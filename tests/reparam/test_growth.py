@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from reparam_helpers import SmallNet, batches, evaluate, randomize_, relative, train
-from spatialgrad.reparam import DBB, BranchedConv2d, merge, reparameterize_
+from spatialgrad.reparam import DBB, merge, reparameterize_
 from spatialgrad.reparam.growth import (
     branch_weights,
     branches_to_cut,
+    check_structure,
     core,
     cut_,
     grow_,
@@ -191,15 +192,24 @@ def test_structures_are_rebuilt():
     ("structure", "message"),
     [
         ({"branches": {"1x1": None}}, r"Not a structure of DyRep: 'stem' would have the branches \['1x1'\]"),
-        ({"branches": {"kxk": None, "rm -rf": None}}, "Not a structure of DyRep"),
-        ({"branches": {"kxk": None, "identity": None}}, "'stem' cannot have the branches"),
+        ({"branches": {"kxk": {"bias": False}, "rm -rf": None}}, "Not a structure of DyRep"),
+        ({"branches": {"kxk": {"bias": False}, "identity": None}}, "'stem' cannot have the branch 'identity'"),
+        ({"branches": {"kxk": {"branches": {"1xk": None}}}}, "'stem.kxk' would have the branches"),
+        ({"branches": {"kxk": {"bias": False}, "1x1": {"bias": False}}}, "'1x1' of 'stem' cannot grow"),
+        ({"branches": {"kxk": None}}, "Not a structure of DyRep for 'stem.kxk': None"),
+        ({"weights": 1}, "Not a structure of DyRep for 'stem'"),
+        ("os.system", "Not a structure of DyRep for 'stem'"),
     ],
 )
 def test_wrong_structures_are_refused(structure, message):
     with pytest.raises(ValueError, match=message):
-        rebuild_(SmallNet(), "stem", structure)
-    model = SmallNet()
-    rebuild_(model, "res", {"branches": {"kxk": {"bias": False}, "identity": None}})
-    assert isinstance(model.res, BranchedConv2d)
-    with pytest.raises(ValueError, match="plain layers only"):
-        rebuild_(model, "res", {"bias": True})
+        check_structure("stem", SmallNet().stem, structure)
+
+
+def test_growth_that_fails_leaves_the_network_as_it_was():
+    model = trained()
+    expected, conv = evaluate(model, X), model.res
+    with pytest.raises(ValueError, match="no batch"):
+        grow_(model, conv, seed=0, data=[])
+    assert model.res is conv
+    assert torch.equal(expected, evaluate(model, X))

@@ -88,18 +88,30 @@ def reparameterize_(
     before = list(root.parameters())
     siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
     references: list[tuple[str, BranchedConv2d, Tensor]] = []
+    undo: list[tuple[nn.Module, nn.Module | None]] = []
     for name, (conv, bn) in layers.items():
         reference = _evaluate(conv, bn)
         like, old = bn or nearest_batch_norm(root, conv), list(conv.parameters())
         block = config.build(conv, bn)
         siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
+        identity = nn.Identity().train(conv.training)
         if bn is not None:
-            replace_module_(root, bn, nn.Identity().train(bn.training))
+            replace_module_(root, bn, identity)
         replace_module_(root, conv, block)
+        undo += [(block, conv), (identity, bn)]
         if _was_trained(bn) if preserve is None else preserve:
             references.append((name, block, reference))
 
-    _keep_function_(root, [block for _, block, _ in references], data, batches, forward)
+    kept = [block for _, block, _ in references if "kxk" in block.branches]  # others keep it by construction
+    try:
+        _measure_(root, kept, data, batches, forward)
+    except BaseException:
+        for new, old_module in undo:
+            if old_module is not None:
+                replace_module_(root, new, old_module)
+        raise
+    for block in kept:
+        compensate_(block)
     for name, block, reference in references:
         _check_function(f"{config.name} in place of {name!r}", block, reference)
     if torch_optimizer is not None:
@@ -194,16 +206,13 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
 
 
-def _keep_function_(
+def _measure_(
     root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
 ) -> None:
-    """Makes new blocks compute what their convolutions did; blocks without a `kxk` branch do so by themselves."""
-    blocks = [block for block in blocks if "kxk" in block.branches]
+    """Measures the statistics of all new branches, if there is data."""
     new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
     if data is not None and new:
         for branch in new:
             set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
         norms = [norm for branch in new for norm in batch_norms(branch)]
         calibrate_(root, norms, data, batches=batches, forward=forward)
-    for block in blocks:
-        compensate_(block)

@@ -23,6 +23,7 @@ from spatialgrad.optimizer_hook import parameter_ids
 from spatialgrad.reparam.growth import (
     branch_weights,
     branches_to_cut,
+    check_structure,
     core,
     cut_,
     grow_,
@@ -105,6 +106,7 @@ class DyRep:
         process_group: The processes that train together; by default the wrapper's, or all of them.
 
     Example:
+        >>> import torch
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> dyrep = DyRep(model, optimizer)
@@ -130,9 +132,10 @@ class DyRep:
         self._model, self._optimizer = unwrap_model(model), growable(optimizer)
         self._wrapper: weakref.ref[DistributedDataParallel] | None = None
         self._group = process_group
-        if isinstance(model, DistributedDataParallel):
-            self._wrapper = weakref.ref(model)
-            self._group = process_group or model.process_group
+        wrapper = getattr(model, "_orig_mod", model)  # compiling comes before or after wrapping
+        if isinstance(wrapper, DistributedDataParallel):
+            self._wrapper = weakref.ref(wrapper)
+            self._group = process_group or wrapper.process_group
         self.num_adjustments = 0
         self._record = ScoreRecord(self.config.score)
         if grown_blocks(self._model):
@@ -245,6 +248,8 @@ class DyRep:
         if set(structure) != set(self._slots):
             differing = sorted(set(structure) ^ set(self._slots))
             raise ValueError(f"The state_dict is of another network or selection: {', '.join(differing)} differ.")
+        for name in self._slots:
+            check_structure(name, core(self._model.get_submodule(name)), structure[name])
         before = list(self._model.parameters())
         for name in self._slots:
             rebuild_(self._model, name, structure[name])
