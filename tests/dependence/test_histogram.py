@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from spatialgrad.dependence import compiled, histogram
+from spatialgrad.dependence.ranges import channel_ranges
 from spatialgrad.dependence.window import Window, shifted_pair
 
 WAYS = {
@@ -67,7 +68,7 @@ def test_quantize_puts_the_largest_value_into_the_last_bin():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_quantize_agrees_with_numpy_histogram_edges(dtype):
     maps = torch.randn(3, 4, 50).to(dtype)
-    low, high = histogram.channel_ranges(maps)
+    low, high = channel_ranges(maps)
     out = histogram.quantize(maps, low, high, 9, out=torch.empty_like(maps, dtype=torch.uint8))
     for channel in range(4):
         values = maps[:, channel].double().numpy().ravel()
@@ -78,20 +79,20 @@ def test_quantize_agrees_with_numpy_histogram_edges(dtype):
 def test_quantize_survives_extreme_ranges_and_constants():
     large = torch.finfo(torch.float32).max
     maps = torch.tensor([[[-large, 0.1 * large, large], [7.0, 7.0, 7.0], [1e6, 1e6 + 1, 1e6 + 2]]])
-    low, high = histogram.channel_ranges(maps)
+    low, high = channel_ranges(maps)
     out = histogram.quantize(maps, low, high, 2, out=torch.empty_like(maps, dtype=torch.uint8))
     assert out[0].tolist() == [[0, 1, 1], [0, 0, 0], [0, 1, 1]]
 
 
 def test_ranges_keep_hold_of_what_is_not_finite():
     maps = torch.tensor([[[1.0, math.nan], [1.0, math.inf], [1.0, -math.inf], [1.0, 2.0]]])
-    low, high = histogram.channel_ranges(maps)
+    low, high = channel_ranges(maps)
     assert low.tolist() == [-math.inf, 1.0, -math.inf, 1.0]
     assert high.tolist() == [math.inf, math.inf, 1.0, 2.0]
 
 
 def test_ranges_without_zeros():
-    low, high = histogram.channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
+    low, high = channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
     assert (low[0], high[0]) == (2.0, 3.0)
     assert (low[1], high[1]) == (math.inf, -math.inf)
 

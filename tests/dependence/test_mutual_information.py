@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from spatialgrad import normalized_mutual_information
 from spatialgrad.dependence import MutualInformation, Window, histogram
 from spatialgrad.dependence.mutual_information import nmi_from_counts
+from spatialgrad.dependence.ranges import channel_ranges
 from spatialgrad.dependence.window import shifted_pair
 
 
@@ -67,7 +68,7 @@ def test_gaussian_pairs_have_the_closed_form(correlation):
     second = correlation * first + math.sqrt(1 - correlation**2) * torch.randn_like(first)
     maps = torch.cat([first, second], dim=2)
     S = normalized_mutual_information(maps, (3,), bins=64)[0]
-    low, high = histogram.channel_ranges(maps)
+    low, high = channel_ranges(maps)
     labels = histogram.quantize(maps, low, high, 64, out=torch.empty_like(maps, dtype=torch.uint8)).squeeze(1).numpy()
     information = float(S[0]) * entropy(labels)
     assert information == pytest.approx(-0.5 * math.log(1 - correlation**2), abs=0.01)

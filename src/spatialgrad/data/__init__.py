@@ -1,16 +1,37 @@
-"""Data sets by name: `load_dataset("fashion-mnist-mini")`."""
+"""Data sets by name, and their batches.
 
+dataset = load_dataset("cifar100")
+for images, labels in train_batches(dataset, 128, seed=0, epoch=0, augmentation=dataset.augmentation):
+...
+"""
+
+from spatialgrad.data.augment import Augmentation
+from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
 from spatialgrad.data.dataset import ImageDataset, MemorySplit, Split
-from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError
-from spatialgrad.data.registry import data_root, load_dataset
+from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
+from spatialgrad.data.folder import FolderSplit
+from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset
+from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [
+    "Augmentation",
+    "Batches",
     "CorruptDataError",
     "DataError",
+    "DatasetInfo",
+    "FolderSplit",
     "ImageDataset",
     "MemorySplit",
     "MissingDataError",
     "Split",
+    "UnreachableError",
     "data_root",
+    "eval_batches",
+    "get_dataset_files",
+    "list_datasets",
     "load_dataset",
+    "steps_per_epoch",
+    "stratified_indices",
+    "train_batches",
+    "validation_split",
 ]

@@ -2,7 +2,8 @@
 
 An epoch's training batches are a function of (seed, epoch, rank): not of the number of worker processes,
 not of the device, and not of what ran before, so that a resumed run can start in the middle of an epoch.
-With a given global batch, the ranks together also see exactly the images that a single process would see.
+With a given global batch, the ranks together also see exactly the images that a single process would see
+(except in a last batch that is too small for them; see `batch_bounds`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with data on disk, each error naming the file and the way out."""
+"""What can be wrong with data, each error naming the file and the way out."""
 
 
 class DataError(RuntimeError):
@@ -6,8 +6,12 @@ class DataError(RuntimeError):
 
 
 class MissingDataError(DataError):
-    """A data set is not where it is looked for."""
+    """A data set, or a file of it, is not where it is looked for."""
 
 
 class CorruptDataError(DataError):
     """A file is there but is truncated, swapped, altered or of another kind."""
+
+
+class UnreachableError(DataError):
+    """A host does not answer, or does not have the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import struct
 import zlib
 from pathlib import Path
 
@@ -31,9 +32,11 @@ def read_idx(path: Path, *, ndim: int) -> np.ndarray:
             header = file.read(4 + 4 * ndim)
             if header[:4] != bytes((0, 0, 8, ndim)):
                 raise CorruptDataError(f"{path} is not an IDX file of bytes with {ndim} dimension(s)")
-            shape = [int(size) for size in np.frombuffer(header[4:], dtype=">u4")]
+            if len(header) < 4 + 4 * ndim:
+                raise CorruptDataError(f"{path} is truncated in its header")
+            shape = struct.unpack(f">{ndim}I", header[4:])
             size = math.prod(shape)
-            if len(shape) != ndim or size > MAX_BYTES:
+            if size > MAX_BYTES:
                 raise CorruptDataError(f"{path} has a damaged header: it announces the shape {shape}")
             # One byte more than announced also makes gzip read on to its checksum.
             content = file.read(size + 1)

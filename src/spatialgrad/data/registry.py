@@ -1,38 +1,38 @@
-"""Data sets by name."""
+"""Data sets by name. To add one: write its file with a `Source` in it, and name it in `SOURCES`."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data import fashion_mnist
+from spatialgrad.data import cifar10, cifar100, fashion_mnist, folder, imagenet
 from spatialgrad.data.dataset import ImageDataset
+from spatialgrad.data.source import Report, Source
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        fashion_mnist.MINI,
+        fashion_mnist.SOURCE,
+        cifar10.SOURCE,
+        cifar100.SOURCE,
+        imagenet.SOURCE,
+    )
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A data set that can be loaded by its name."""
+class DatasetInfo:
+    """A line of `spatialgrad data list`."""
 
     name: str
     description: str
-    load: Callable[[Path], ImageDataset[Any]]
-    """Given the data root."""
-
-
-SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            name="fashion-mnist-mini",
-            description="5,000 + 1,000 grey 28×28 images of clothes, 10 classes, shipped with the package",
-            load=lambda root: fashion_mnist.load_mini(),
-        ),
-    )
-}
+    place: Path
+    """Where it is, or where it would be."""
+    present: bool
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -40,20 +40,65 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(root or os.environ.get("SPATIALGRAD_DATA") or "~/.cache/spatialgrad").expanduser()
 
 
-def load_dataset(name: str, root: str | Path | None = None) -> ImageDataset[Any]:
+def load_dataset(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> ImageDataset[Any]:
     """Load a data set by its name.
 
     Args:
-        name: One of the registered names, such as `fashion-mnist-mini`.
+        name: One of `list_datasets()`, or `folder:PATH` for class folders of image files.
         root: The folder that holds the data sets; see `data_root`.
+        image_size: Height and width of the images in a batch, if not the usual: small images are padded
+            with black (28 to 32 for Fashion-MNIST), images in files are resized.
 
     Raises:
         ValueError: If no data set has this name.
         MissingDataError: If it is not there; the message says how to get it.
-        CorruptDataError: If a file of it is damaged; the message says which.
+        CorruptDataError: If a file of it is damaged; the message says which, and how to get it again.
     """
+    dataset = find_source(name).load(data_root(root))
+    return dataset if image_size is None else dataset.with_image_size(image_size)
+
+
+def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
+    """Every data set that has a name, and whether it is there."""
+    folder_of_all = data_root(root)
+    infos = []
+    for source in SOURCES.values():
+        place = source.locate(folder_of_all)
+        infos.append(
+            DatasetInfo(
+                name=source.name,
+                description=source.description,
+                place=place or source.places(folder_of_all)[0],
+                present=place is not None,
+            )
+        )
+    return infos
+
+
+def get_dataset_files(name: str, root: str | Path | None = None, *, report: Report = print) -> Path:
+    """Get the files of a data set, unless they are there.
+
+    Args:
+        name: As for `load_dataset`. `folder:PATH` unpacks a compressed archive of class folders.
+        root: The folder that holds the data sets; see `data_root`.
+        report: Called with a line of text now and then.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        UnreachableError: If its host cannot be reached; the message says which file to put where.
+        CorruptDataError: If what came is not what was published.
+    """
+    return find_source(name).get(data_root(root), report)
+
+
+def find_source(name: str) -> Source:
+    """The source of a data set, by its name or by `folder:PATH`."""
+    if name.startswith(folder.PREFIX) and name != folder.PREFIX:
+        return folder.source(name)
     if name not in SOURCES:
-        near = difflib.get_close_matches(name, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known names: {', '.join(SOURCES)}"
+        near = difflib.get_close_matches(name.lower(), SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOURCES)} and folder:PATH"
         raise ValueError(f"unknown data set {name!r}; {hint}")
-    return SOURCES[name].load(data_root(root))
+    return SOURCES[name]

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spatialgrad.dependence.estimator import Reduction, require_maps, wide_dtype
-from spatialgrad.dependence.histogram import blocks, channel_ranges
+from spatialgrad.dependence.blocks import blocks
+from spatialgrad.dependence.estimator import Reduction, measure_in_one_piece, require_maps
+from spatialgrad.dependence.ranges import Ranges
 from spatialgrad.dependence.window import Window, shifted_pair
 
 
@@ -39,10 +40,7 @@ def autocorrelation(
     num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
     window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
     estimator = Autocorrelation(maps.shape[1], window, maps.device)
-    for _ in range(estimator.num_passes):
-        estimator.observe(maps)
-        estimator.end_pass()
-    return estimator.dependence()
+    return measure_in_one_piece(estimator, maps)
 
 
 class Autocorrelation:
@@ -55,42 +53,38 @@ class Autocorrelation:
 
     def __init__(self, channels: int, window: Window, device: torch.device) -> None:
         self._window = window
-        self._low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
-        self._high = torch.full_like(self._low, -math.inf)
+        self._ranges = Ranges(channels, device)
         self._moments: Tensor | None = None
 
     def observe(self, maps: Tensor) -> None:
         """Take in maps: their ranges in the first pass, their moments in the second."""
         if self._moments is None:
             self._window.check_fits(maps.shape[2:])
-            low, high = channel_ranges(maps)
-            torch.minimum(self._low, low.to(self._low), out=self._low)
-            torch.maximum(self._high, high.to(self._high), out=self._high)
+            self._ranges.observe(maps)
             return
-        middle = (self._low / 2 + self._high / 2).to(maps.dtype).view(1, -1, *(1,) * (maps.dim() - 2))
+        middle = (self._ranges.low / 2 + self._ranges.high / 2).to(maps.dtype).view(1, -1, *(1,) * (maps.dim() - 2))
         over = [0, *range(2, maps.dim())]
         for block in blocks(maps):
-            centred = (self._window.pad(block) - middle).to(self._low.dtype)
+            centred = (self._window.pad(block) - middle).to(self._ranges.low.dtype)
             for row, offset in enumerate(self._window.displacements):
                 p, q = shifted_pair(centred, offset)
-                number = torch.full_like(self._low, p.numel() / p.shape[1])
+                number = torch.full_like(self._ranges.low, p.numel() / p.shape[1])
                 sums = [term.sum(over) for term in (p, q, p * p, q * q, p * q)]
                 self._moments[row] += torch.stack([number, *sums])
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Ranges, or moments."""
         if self._moments is None:
-            return [(self._low, "min"), (self._high, "max")]
+            return self._ranges.partials()
         return [(self._moments, "sum")]
 
     def end_pass(self) -> None:
         """After the first pass, check the ranges and make room for the moments."""
         if self._moments is not None:
             return
-        if bool(((self._low == -math.inf) | (self._high == math.inf)).any()):
-            raise ValueError("the maps hold NaN or infinite values")
-        shape = (len(self._window.displacements), 6, len(self._low))
-        self._moments = self._low.new_zeros(shape)
+        self._ranges.check()
+        shape = (len(self._window.displacements), 6, len(self._ranges.low))
+        self._moments = self._ranges.low.new_zeros(shape)
 
     def dependence(self) -> Tensor:
         """S, shape (channels, *kernel_size)."""

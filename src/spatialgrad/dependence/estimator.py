@@ -34,6 +34,14 @@ class Estimator(Protocol):
         """S, shape (channels, *kernel_size); NaN for channels that carry no information."""
 
 
+def measure_in_one_piece(estimator: Estimator, maps: Tensor) -> Tensor:
+    """The dependence of maps that are all there at once."""
+    for _ in range(estimator.num_passes):
+        estimator.observe(maps)
+        estimator.end_pass()
+    return estimator.dependence()
+
+
 DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
 

@@ -9,49 +9,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from spatialgrad.dependence.blocks import BLOCK, blocks
 from spatialgrad.dependence.window import Offset, shifted_pair
-
-# Work is cut into blocks of about this many pixels: temporaries stay small beside any layer's map.
-BLOCK = 1 << 20
 
 
 def sturges_bins(num_pairs: int) -> int:
     """Sturges' rule: 1 + ⌈log₂ n⌉ bins for n pairs."""
     return 1 + math.ceil(math.log2(max(num_pairs, 2)))
-
-
-def blocks(maps: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
-    """Cut a batch along its first dimension into pieces of about `size` elements."""
-    per_sample = max(1, maps[0].numel()) if len(maps) else 1
-    return iter(maps.split(max(1, size // per_sample)))
-
-
-def channel_ranges(maps: Tensor, *, skip_zeros: bool = False) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value of each channel.
-
-    Args:
-        maps: Shape (batch, channels, *spatial).
-        skip_zeros: Leave out values that are exactly 0.
-
-    Returns:
-        Two tensors of shape (channels,). Values that are not finite show as −inf below and +inf above, so that a
-        minimum or maximum over several calls or processes cannot lose them. A channel with nothing to look at has
-        +inf below and −inf above.
-    """
-    channels = maps.shape[1]
-    low = maps.new_full((channels,), math.inf)
-    high = maps.new_full((channels,), -math.inf)
-    over = [0, *range(2, maps.dim())]
-    for block in blocks(maps):
-        if skip_zeros:
-            zero = block == 0
-            low = torch.minimum(low, block.masked_fill(zero, math.inf).amin(over))
-            high = torch.maximum(high, block.masked_fill(zero, -math.inf).amax(over))
-        else:
-            low = torch.minimum(low, block.amin(over))
-            high = torch.maximum(high, block.amax(over))
-    invalid = low.isnan() | high.isnan()
-    return low.masked_fill(invalid, -math.inf), high.masked_fill(invalid, math.inf)
 
 
 def quantize(

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spatialgrad.dependence.estimator import Reduction, require_maps, wide_dtype
-from spatialgrad.dependence.histogram import channel_ranges, count_pairs_, quantize, sturges_bins
+from spatialgrad.dependence.estimator import Reduction, measure_in_one_piece, require_maps, wide_dtype
+from spatialgrad.dependence.histogram import count_pairs_, quantize, sturges_bins
+from spatialgrad.dependence.ranges import Ranges
 from spatialgrad.dependence.window import Window
 
 MAX_BINS = 255  # levels are uint8, and one is kept for exact zeros
@@ -55,10 +56,7 @@ def normalized_mutual_information(
     num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
     window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
     estimator = MutualInformation(maps.shape[1], window, maps.device, bins=bins, drop_near=drop_near)
-    for _ in range(estimator.num_passes):
-        estimator.observe(maps)
-        estimator.end_pass()
-    return estimator.dependence()
+    return measure_in_one_piece(estimator, maps)
 
 
 class MutualInformation:
@@ -77,8 +75,7 @@ class MutualInformation:
     ) -> None:
         check_bins(bins)
         self._window, self._bins, self._drop_near = window, bins, drop_near
-        self._low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
-        self._high = torch.full_like(self._low, -math.inf)
+        self._ranges = Ranges(channels, device)
         self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
         self._num_bins = 0
         self._counts: Tensor | None = None
@@ -93,25 +90,24 @@ class MutualInformation:
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Ranges and number of pixels, or the counts."""
         if self._counts is None:
-            return [(self._low, "min"), (self._high, "max"), (self._num_pixels, "sum")]
+            return [*self._ranges.partials(), (self._num_pixels, "sum")]
         return [(self._counts, "sum")]
 
     def end_pass(self) -> None:
         """After the first pass, check the ranges and make room for the counts."""
         if self._counts is not None:
             return
-        if bool(((self._low == -math.inf) | (self._high == math.inf)).any()):
-            raise ValueError("the maps hold NaN or infinite values")
+        self._ranges.check()
         if self._pads_with_zeros and not self._drop_near:
-            self._low.clamp_(max=0)
-            self._high.clamp_(min=0)
+            self._ranges.low.clamp_(max=0)
+            self._ranges.high.clamp_(min=0)
         num_pixels = int(self._num_pixels)
         self._num_bins = sturges_bins(num_pixels) if isinstance(self._bins, str) else self._bins
         levels = self._num_bins + (1 if self._drop_near else 0)
         # Known before anything is counted: no cell can hold more than all pixels.
         dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
-        shape = (len(self._window.displacements), len(self._low), levels, levels)
-        self._counts = torch.zeros(shape, dtype=dtype, device=self._low.device)
+        shape = (len(self._window.displacements), len(self._ranges.low), levels, levels)
+        self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
 
     def dependence(self) -> Tensor:
         """S, shape (channels, *kernel_size)."""
@@ -119,7 +115,7 @@ class MutualInformation:
             raise RuntimeError("The maps were not counted yet: two passes come before the result.")
         values = [nmi_from_counts(counts, drop_near=self._drop_near) for counts in self._counts]
         if not values:
-            return self._window.arrange(self._low.new_empty(len(self._low), 0))
+            return self._window.arrange(self._ranges.low.new_empty(len(self._ranges.low), 0))
         return self._window.arrange(torch.stack(values, dim=1))
 
     @property
@@ -128,14 +124,12 @@ class MutualInformation:
 
     def _observe_ranges(self, maps: Tensor) -> None:
         self._window.check_fits(maps.shape[2:])
-        low, high = channel_ranges(maps, skip_zeros=self._drop_near)
-        torch.minimum(self._low, low.to(self._low), out=self._low)
-        torch.maximum(self._high, high.to(self._high), out=self._high)
+        self._ranges.observe(maps, skip_zeros=self._drop_near)
         self._num_pixels += len(maps) * math.prod(self._window.padded_size(maps.shape[2:]))
 
     def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
         zero_level = self._num_bins if self._drop_near else None
-        low, high = (limit.to(maps.dtype) for limit in (self._low, self._high))
+        low, high = (limit.to(maps.dtype) for limit in (self._ranges.low, self._ranges.high))
         levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
         quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
         if self._pads_with_zeros:

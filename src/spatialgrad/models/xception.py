@@ -57,9 +57,10 @@ class XceptionBlock(nn.Module):
             residual.append(nn.MaxPool2d(3, stride=pool_stride, padding=1))
         self.residual = nn.Sequential(*residual)
         self.shortcut: nn.Module = nn.Identity()
-        if channels[0] != channels[-1]:
+        stride = pool_stride or 1
+        if stride > 1 or channels[0] != channels[-1]:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels[0], channels[-1], 1, stride=pool_stride or 1),
+                nn.Conv2d(channels[0], channels[-1], 1, stride=stride),
                 nn.BatchNorm2d(channels[-1]),
             )
 

@@ -1,0 +1,86 @@
+"""What scaling costs: a training step, and the paper's schedules end to end.
+
+Claim: a step costs at most 1 % more, and so does a whole training with its updates. Steps are interleaved, and the
+median of the paired ratios counts; the schedules are calculated from the measured step and update.
+Run: python benchmarks/bench_step.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+from spatialgrad import SpatialGradientScaling
+from spatialgrad.models import create_model
+
+# name: (steps between two updates on 50,000 images with batch 128, batches per update)
+SCHEDULES = {
+    "Table 1 (every 30 epochs, 20 batches)": (30 * 391, 20),
+    "appendix (every 5 epochs, 2 batches)": (5 * 391, 2),
+}
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="vgg16-slim")
+    parser.add_argument("--width", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--apply", default="gradient", choices=["gradient", "update"])
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    plain = create_model(args.model, num_classes=100, width=args.width)
+    scaled = copy.deepcopy(plain)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9) for m in (plain, scaled)]
+    sgs = SpatialGradientScaling(scaled, optimizers[1], apply=args.apply)
+    x, y = torch.rand(128, 3, 32, 32), torch.randint(0, 100, (128,))
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    update = statistics.median(seconds(lambda: sgs.update([x, x])) for _ in range(3)) / 2
+    ratios, times = [], []
+    for turn in range(args.rounds + 3):
+        pair = [(scaled, optimizers[1]), (plain, optimizers[0])]
+        order = pair if turn % 2 else pair[::-1]
+        took = {model is scaled: seconds(lambda m=model, o=optimizer: step(m, o)) for model, optimizer in order}
+        if turn >= 3:
+            ratios.append(took[True] / took[False])
+            times.append(took[False])
+    # The hook alone: a difference of 1 % drowns in the noise of whole steps.
+    hook = statistics.median(seconds(lambda: sgs._hooks[0]._scale_gradients()) for _ in range(args.rounds))
+    base = statistics.median(times)
+    ratio = statistics.median(ratios)
+    print(
+        f"{args.model} (width {args.width:g}), batch 128, apply={args.apply!r}, "
+        f"{args.rounds} interleaved pairs of steps"
+    )
+    print(f"  step without scaling {base * 1e3:.1f} ms; with it {100 * (ratio - 1):+.2f} % (median of paired ratios)")
+    if args.apply == "gradient":
+        print(f"  the multiplication alone takes {hook * 1e3:.2f} ms: {100 * hook / base:.2f} % of a step")
+    print(f"  an update takes {update * 1e3:.0f} ms per batch: {update / base:.1f} steps")
+    for name, (interval, batches) in SCHEDULES.items():
+        cost = (ratio - 1) + batches * update / (interval * base)
+        exact = hook / base + batches * update / (interval * base)
+        print(
+            f"  {name}: {100 * cost:+.2f} % end to end "
+            f"({100 * exact:.2f} % from the multiplication and the updates alone)"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Measure variants side by side on a noisy machine: interleaved, medians, ratios."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def interleaved_medians(variants: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 1) -> dict[str, float]:
+    """Seconds per call of each variant: in every round each runs once, in turning order; the median counts."""
+    names = list(variants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warmup, rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = time.perf_counter()
+            variants[name]()
+            if turn >= 0:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}

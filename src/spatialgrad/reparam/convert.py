@@ -1,0 +1,194 @@
+"""`reparameterize_`: puts branched blocks into a model, in place, for one of the methods."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from spatialgrad.capture import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.measure import Forward
+from spatialgrad.optimizer_hook import parameter_ids
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, compensate_, set_strength_
+from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.following import following_batch_norms
+from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings
+from spatialgrad.reparam.merge import compare, default_tolerance, evaluate_block, probe_for
+from spatialgrad.reparam.surgery import (
+    batch_norms,
+    check_replaceable,
+    nearest_batch_norm,
+    outer_modules,
+    replace_module_,
+    tied_parameters,
+)
+
+__all__ = ["reparameterize_"]
+
+logger = logging.getLogger(__name__)
+
+
+def reparameterize_(
+    model: nn.Module,
+    config: Method,
+    *,
+    include: Predicate | None = None,
+    exclude: Predicate | None = None,
+    optimizer: Any = None,
+    preserve: bool | None = None,
+    example_inputs: Any = None,
+    data: Any = None,
+    batches: int | None = None,
+    forward: Forward | None = None,
+) -> nn.Module:
+    """Replaces convolutions of a model by the blocks of a method, in place.
+
+    Everything is checked before anything is changed. The convolution itself lives on in its block's `kxk` branch
+    with the same parameters; so does the BatchNorm after it, where the method wants it, and an `nn.Identity` is left
+    in its place. Convert before wrapping the model for distributed training.
+
+    Args:
+        model: Any model.
+        config: `ACB()`, `RepVGG()`, `DBB()` or `Branches(masks=...)`.
+        include: Which `torch.nn.Conv2d` layers, by qualified name and module; by default those that the method's
+            paper replaces.
+        exclude: Layers to leave out of those.
+        optimizer: The optimizer that trains the model already. New parameters join the groups of the layer that they
+            came from, parameters that are gone are taken out with their state, all others keep theirs.
+        preserve: Whether the output in evaluation mode stays the same. By default it does for layers that were
+            trained: those without a BatchNorm and those whose BatchNorm has seen a batch.
+        example_inputs: Inputs for one forward pass (one tensor, a tuple of positional or a dict of keyword inputs).
+            Needed only if the model cannot be traced symbolically to find which BatchNorm follows a convolution.
+        data: Training data on which to measure the statistics of the new BatchNorms of preserved layers, so that also
+            the output in training mode stays close: a loader, a list of batches, or one batch. Without it the
+            statistics start at 0 and 1.
+        batches: How many batches of `data` to use; by default 2 of a loader and all of a list.
+        forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
+
+    Returns:
+        The same model.
+
+    Raises:
+        UnsupportedLayerError: If a layer cannot be replaced; the message names it.
+        ValueError: If no layer was found, or the optimizer does not have the layers' parameters.
+    """
+    if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        raise ValueError(
+            f"Convert the model before wrapping it in {type(model).__name__}, which would not know the new "
+            "parameters: reparameterize_(model.module, ...), then wrap it again."
+        )
+    root = unwrap_model(model)
+    torch_optimizer = None if optimizer is None else growable(optimizer)
+    convs = _select(root, config, include, exclude)
+    norms: dict[str, _BatchNorm | None] = dict.fromkeys(convs)
+    if config.takes_batch_norm:
+        norms = following_batch_norms(root, convs, example_inputs)
+        uncalled = [name for name in convs if name not in norms]
+        if uncalled and include is not None:
+            raise UnsupportedLayerError(
+                f"The forward pass does not call {', '.join(map(repr, uncalled))} as modules, so blocks in their "
+                "place would not be used. Leave them out with include=."
+            )
+    if not norms:
+        raise ValueError(
+            f"{config.name} found no convolution to replace. By default it looks for plain torch.nn.Conv2d layers "
+            "of its paper's kernel size outside of blocks; pass include= to choose others."
+        )
+
+    if torch_optimizer is not None:
+        held = parameter_ids(torch_optimizer)
+        missing = [name for name in norms if convs[name].weight.requires_grad and id(convs[name].weight) not in held]
+        if missing:
+            raise ValueError(
+                f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the one that does, or leave the "
+                "layers out with include=."
+            )
+
+    before = list(root.parameters())
+    blocks: dict[str, BranchedConv2d] = {}
+    checks: list[tuple[str, BranchedConv2d, Tensor, Tensor]] = []
+    siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
+    for name, bn in norms.items():
+        conv = convs[name]
+        like = bn or nearest_batch_norm(root, conv)
+        keeps = _was_trained(bn) if preserve is None else preserve
+        layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
+        with quiet_evaluation(layer):
+            reference = layer(probe_for(conv))
+        old = list(conv.parameters())
+        block = config.build(conv, bn)
+        siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
+        if bn is not None:
+            replace_module_(root, bn, nn.Identity().train(bn.training))
+        replace_module_(root, conv, block)
+        blocks[name] = block
+        if keeps:
+            checks.append((name, block, probe_for(conv), reference))
+
+    kept = [block for _, block, _, _ in checks if "kxk" in block.branches]
+    _keep_function_(root, kept, data, batches, forward)
+    for name, block, probe, reference in checks:
+        output, size = evaluate_block(block, probe)
+        difference = compare(reference, output, size)
+        if difference.relative > default_tolerance(reference.dtype):
+            raise RuntimeError(
+                f"{config.name} did not keep the function of {name!r}: the output differs by {difference}. Its "
+                "weights or BatchNorm statistics may be too extreme for this precision."
+            )
+    if torch_optimizer is not None:
+        now = set(root.parameters())
+        was = set(before)
+        added = {p: siblings[p] for p in root.parameters() if p not in was and p.requires_grad}
+        removed = [parameter for parameter in before if parameter not in now]
+        hand_over_(torch_optimizer, root, added=added, removed=removed)
+    logger.info("%s replaced %d convolutions: %s", config.name, len(blocks), ", ".join(blocks))
+    return model
+
+
+def _select(
+    root: nn.Module, config: Method, include: Predicate | None, exclude: Predicate | None
+) -> dict[str, nn.Conv2d]:
+    convs: dict[str, nn.Conv2d] = {}
+    tied = tied_parameters(root)
+    for name, module in outer_modules(root):
+        if not isinstance(module, nn.Conv2d) or (exclude is not None and exclude(name, module)):
+            continue
+        if include is None:
+            # By default, layers of other types that merely inherit from Conv2d are not ours to replace.
+            wanted = type(module) is nn.Conv2d and config.includes(module)
+        else:
+            wanted = include(name, module)
+        if not wanted:
+            continue
+        if module is root:
+            raise ValueError(
+                "The model is a single convolution, which cannot be replaced in place: wrap it, for instance in "
+                "torch.nn.Sequential(conv)."
+            )
+        check_replaceable(name, module, tied)
+        config.check(name, module)
+        convs[name] = module
+    return convs
+
+
+def _was_trained(bn: _BatchNorm | None) -> bool:
+    if bn is None or bn.running_mean is None or bn.running_var is None:
+        return True  # nothing says that it was not
+    if bn.num_batches_tracked is not None and bn.num_batches_tracked > 0:
+        return True
+    return bool(bn.running_mean.any() or (bn.running_var != 1).any())
+
+
+def _keep_function_(
+    root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
+) -> None:
+    """Makes new blocks compute what their convolutions did."""
+    new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
+    if data is not None and new:
+        for branch in new:
+            set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
+        norms = [norm for branch in new for norm in batch_norms(branch)]
+        calibrate_(root, norms, data, batches=batches, forward=forward)
+    for block in blocks:
+        compensate_(block)

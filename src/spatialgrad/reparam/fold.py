@@ -1,0 +1,153 @@
+"""The kernel algebra of structural reparameterization, as pure functions.
+
+Every branch of every method in this package is an affine map of the input, so it is a kernel and a bias. These
+functions turn batch normalization, small kernels, sequences, averages and identities into that form; a block
+is merged by adding up what its branches fold into. Nothing here knows about blocks or models.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+__all__ = [
+    "Folded",
+    "average_kernel",
+    "batch_norm_affine",
+    "centre",
+    "embed_kernel",
+    "exact",
+    "fold_affine",
+    "fold_batch_norm",
+    "identity_kernel",
+    "sequence_pointwise",
+]
+
+
+class Folded(NamedTuple):
+    """A branch as one convolution: `weight` of shape (out, in / groups, height, width) and `bias` (out,)."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __add__(self, other: object) -> "Folded":
+        if not isinstance(other, Folded):
+            return NotImplemented
+        return Folded(self.weight + other.weight, self.bias + other.bias)
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """A detached float64 copy in which to fold; on the CPU where the device has no float64."""
+    device = "cpu" if tensor.device.type == "mps" else tensor.device
+    return tensor.detach().to(device=device, dtype=torch.float64)
+
+
+def batch_norm_affine(bn: _BatchNorm, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The scale and shift per channel that a BatchNorm applies in evaluation: `y = scale · x + shift`.
+
+    Args:
+        bn: The BatchNorm; the result is differentiable in its weight and bias.
+        like: A tensor whose dtype and device to compute with; by default the BatchNorm's own.
+
+    Raises:
+        ValueError: If the BatchNorm keeps no running statistics; it is then not an affine map at all.
+    """
+    if bn.running_mean is None or bn.running_var is None:
+        raise ValueError(
+            "A BatchNorm with track_running_stats=False depends on the batch and cannot be folded into a kernel."
+        )
+    like = bn.running_mean if like is None else like
+    scale = (bn.running_var.to(like) + bn.eps).rsqrt()
+    if bn.weight is not None:
+        scale = scale * bn.weight.to(like)
+    shift = -bn.running_mean.to(like) * scale
+    if bn.bias is not None:
+        shift = shift + bn.bias.to(like)
+    return scale, shift
+
+
+def fold_affine(folded: Folded, scale: Tensor, shift: Tensor) -> Folded:
+    """Applies `scale · y + shift` per output channel after a convolution."""
+    return Folded(folded.weight * scale[:, None, None, None], folded.bias * scale + shift)
+
+
+def fold_batch_norm(folded: Folded, bn: _BatchNorm) -> Folded:
+    """Folds a BatchNorm, with its running statistics, into the convolution before it."""
+    return fold_affine(folded, *batch_norm_affine(bn, like=folded.weight))
+
+
+def centre(kernel_size: tuple[int, int]) -> tuple[int, int]:
+    """The position that acts as the centre of a kernel; of the two of an even side, the upper or left one."""
+    return (kernel_size[0] - 1) // 2, (kernel_size[1] - 1) // 2
+
+
+def embed_kernel(weight: Tensor, kernel_size: tuple[int, int], offset: tuple[int, int] | None = None) -> Tensor:
+    """Places a small kernel inside a larger one that is zero elsewhere.
+
+    Args:
+        weight: Kernel of shape (out, in / groups, height, width).
+        kernel_size: Height and width of the result.
+        offset: Row and column of the small kernel's first element; by default the two centres coincide.
+
+    Raises:
+        ValueError: If the small kernel does not fit at that place.
+    """
+    height, width = weight.shape[-2:]
+    if offset is None:
+        (row, column), (small_row, small_column) = centre(kernel_size), centre((height, width))
+        offset = row - small_row, column - small_column
+    top, left = offset
+    bottom, right = kernel_size[0] - height - top, kernel_size[1] - width - left
+    if min(top, left, bottom, right) < 0:
+        raise ValueError(
+            f"A {height}×{width} kernel at row {top}, column {left} does not fit into "
+            f"{kernel_size[0]}×{kernel_size[1]}."
+        )
+    return F.pad(weight, (left, right, top, bottom))
+
+
+def sequence_pointwise(first: Folded, second: Folded, groups: int = 1) -> Folded:
+    """A 1×1 convolution followed by a k×k convolution, as one k×k convolution.
+
+    Both have the same number of groups. The equality includes the borders only if the map between the two is
+    padded with the value that a zero pixel takes there, which is the bias of the first convolution.
+
+    Args:
+        first: The pointwise convolution: weight (middle, in / groups, 1, 1).
+        second: The k×k convolution: weight (out, middle / groups, height, width).
+        groups: The number of groups of both.
+    """
+    pointwise = first.weight.squeeze(-1).squeeze(-1).unflatten(0, (groups, -1))  # group, middle, in
+    kernel = second.weight.unflatten(0, (groups, -1))  # group, out, middle, height, width
+    weight = torch.einsum("gomhw,gmi->goihw", kernel, pointwise).flatten(0, 1)
+    passed = torch.einsum("gomhw,gm->go", kernel, first.bias.unflatten(0, (groups, -1))).flatten()
+    return Folded(weight, second.bias + passed)
+
+
+def identity_kernel(
+    channels: int,
+    kernel_size: tuple[int, int] = (1, 1),
+    *,
+    groups: int = 1,
+    offset: tuple[int, int] | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The kernel of shape (channels, channels / groups, *kernel_size) that passes every channel on unchanged."""
+    eye = torch.eye(channels // groups, dtype=dtype, device=device).repeat(groups, 1)
+    return embed_kernel(eye[:, :, None, None], kernel_size, centre(kernel_size) if offset is None else offset)
+
+
+def average_kernel(
+    channels: int,
+    kernel_size: tuple[int, int],
+    *,
+    groups: int = 1,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The kernel of shape (channels, channels / groups, *kernel_size) that averages every channel by itself."""
+    eye = identity_kernel(channels, groups=groups, dtype=dtype, device=device)
+    return eye.expand(-1, -1, *kernel_size) / (kernel_size[0] * kernel_size[1])

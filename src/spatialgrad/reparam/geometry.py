@@ -1,0 +1,174 @@
+"""How a convolution walks over its input, and where a smaller kernel inside it has to look.
+
+A branch with a smaller receptive field acts on a window of the full kernel. Written as a convolution of its own,
+it needs other paddings than the full one, negative ones (a crop) where the full convolution pads less than the
+window is away from the kernel's edge. With the paddings from here every branch gives a map of the same size,
+aligned with the full convolution's, borders included, whatever stride, padding and dilation are.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spatialgrad.reparam.fold import centre
+
+__all__ = ["ConvGeometry", "Pads", "Window", "pad2d", "pad2d_with_value", "split_pads"]
+
+Pads = tuple[int, int, int, int]
+"""Left, right, top and bottom, in the order of `torch.nn.functional.pad`; negative values crop."""
+
+
+class Window(NamedTuple):
+    """A rectangle of positions inside a kernel."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvGeometry:
+    """Everything about a 2-d convolution except its numbers."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] | str
+    dilation: tuple[int, int]
+    groups: int
+    padding_mode: str
+
+    @classmethod
+    def of(cls, conv: nn.Conv2d) -> "ConvGeometry":
+        """Reads the geometry off a convolution."""
+        return cls(
+            in_channels=conv.in_channels,
+            out_channels=conv.out_channels,
+            kernel_size=cast("tuple[int, int]", conv.kernel_size),
+            stride=cast("tuple[int, int]", conv.stride),
+            padding=cast("tuple[int, int] | str", conv.padding),
+            dilation=cast("tuple[int, int]", conv.dilation),
+            groups=conv.groups,
+            padding_mode=conv.padding_mode,
+        )
+
+    def __str__(self) -> str:
+        kernel = "×".join(map(str, self.kernel_size))
+        text = f"{self.in_channels}→{self.out_channels}, kernel {kernel}, stride {self.stride}"
+        return f"{text}, padding {self.padding}, dilation {self.dilation}, groups {self.groups}"
+
+    @property
+    def pads(self) -> Pads:
+        """What the convolution pads on each side, also for `padding="same"` and `padding="valid"`."""
+        if self.padding == "valid":
+            return 0, 0, 0, 0
+        if self.padding == "same":
+            # Like torch: the odd pixel of an even extent goes to the right and to the bottom.
+            height, width = ((k - 1) * d for k, d in zip(self.kernel_size, self.dilation, strict=True))
+            return width // 2, width - width // 2, height // 2, height - height // 2
+        rows, columns = cast("tuple[int, int]", self.padding)
+        return columns, columns, rows, rows
+
+    @property
+    def full(self) -> Window:
+        """The window that is the whole kernel."""
+        return Window(0, 0, *self.kernel_size)
+
+    @property
+    def row(self) -> Window:
+        """The 1×k window through the centre."""
+        return Window(centre(self.kernel_size)[0], 0, 1, self.kernel_size[1])
+
+    @property
+    def column(self) -> Window:
+        """The k×1 window through the centre."""
+        return Window(0, centre(self.kernel_size)[1], self.kernel_size[0], 1)
+
+    @property
+    def point(self) -> Window:
+        """The 1×1 window at the centre."""
+        return Window(*centre(self.kernel_size), 1, 1)
+
+    def window_pads(self, window: Window) -> Pads:
+        """The paddings with which a convolution of only this window stays aligned with the full one."""
+        left, right, top, bottom = self.pads
+        (height, width), (down, across) = self.kernel_size, self.dilation
+        return (
+            left - window.left * across,
+            right - (width - window.left - window.width) * across,
+            top - window.top * down,
+            bottom - (height - window.top - window.height) * down,
+        )
+
+    def window_conv(self, window: Window, *, bias: bool, like: Tensor) -> tuple[Pads, nn.Conv2d]:
+        """A freshly initialized convolution of one window, and what to pad before it.
+
+        Paddings that torch's convolution can do by itself are left to it: they then cost no copy of the input.
+        """
+        explicit, native = split_pads(self.window_pads(window), self.padding_mode)
+        conv = nn.Conv2d(
+            self.in_channels,
+            self.out_channels,
+            (window.height, window.width),
+            stride=self.stride,
+            padding=native,
+            dilation=self.dilation,
+            groups=self.groups,
+            bias=bias,
+            device=like.device,
+            dtype=like.dtype,
+        )
+        return explicit, conv
+
+    def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
+        """A convolution of exactly this geometry, its parameters not initialized."""
+        return nn.utils.skip_init(
+            nn.Conv2d,
+            self.in_channels,
+            self.out_channels,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            bias=bias,
+            padding_mode=self.padding_mode,
+            device=like.device,
+            dtype=like.dtype,
+        )
+
+
+def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
+    """Divides paddings into what must be padded explicitly and what a convolution can do (rows, columns)."""
+    left, right, top, bottom = pads
+    if mode == "zeros" and left == right >= 0 and top == bottom >= 0:
+        return (0, 0, 0, 0), (top, left)
+    return pads, (0, 0)
+
+
+def pad2d(x: Tensor, pads: Pads, mode: str = "zeros") -> Tensor:
+    """Pads with the mode of a convolution; negative paddings crop."""
+    if mode == "zeros":
+        return F.pad(x, pads) if any(pads) else x
+    grow = [max(pad, 0) for pad in pads]
+    crop = [min(pad, 0) for pad in pads]
+    if any(grow):
+        x = F.pad(x, grow, mode=mode)
+    return F.pad(x, crop) if any(crop) else x
+
+
+def pad2d_with_value(x: Tensor, value: Tensor, pads: Pads) -> Tensor:
+    """Pads every channel with a value of its own; differentiable in both the map and the values."""
+    if not any(pads):
+        return x
+    left, right, top, bottom = pads
+    batch, channels, height, width = x.shape
+    value = value.to(x.dtype).view(1, channels, 1, 1)
+    # One write of the border value and one of the map: half the passes of `pad(x - value) + value`.
+    padded = value.expand(batch, channels, top + height + bottom, left + width + right).clone()
+    padded[..., top : top + height, left : left + width] = x
+    return padded

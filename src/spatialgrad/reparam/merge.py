@@ -1,0 +1,165 @@
+"""`merge`: a new model of plain convolutions that is provably the same function."""
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from spatialgrad.capture import quiet_evaluation, unwrap_model
+from spatialgrad.reparam.block import BranchedConv2d
+from spatialgrad.reparam.following import forward_with
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.surgery import named_blocks
+
+__all__ = ["Difference", "MergeError", "MergeReport", "Merged", "merge", "merge_with_report"]
+
+logger = logging.getLogger(__name__)
+
+
+class MergeError(RuntimeError):
+    """A merged model that does not compute what the branched one does."""
+
+
+class Difference(NamedTuple):
+    """How far two outputs are apart at most."""
+
+    absolute: float
+    """The largest absolute difference."""
+    relative: float
+    """The same, relative to the largest absolute value of the first output, or of a branch where branches cancel."""
+
+    def __str__(self) -> str:
+        return f"{self.absolute:.1e} (relative {self.relative:.1e})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeReport:
+    """What the self-check of a merge found."""
+
+    layers: Mapping[str, Difference] = field(default_factory=dict)
+    """For every merged block, the difference on a random probe input."""
+    model: Difference | None = None
+    """The difference between the whole models' outputs, if example inputs were given."""
+
+    @property
+    def largest(self) -> Difference:
+        """The largest relative difference of all; zero if there was nothing to merge."""
+        found = [*self.layers.values(), *([] if self.model is None else [self.model])]
+        return max(found, key=lambda difference: difference.relative, default=Difference(0.0, 0.0))
+
+    def __str__(self) -> str:
+        whole = "" if self.model is None else f"; whole model {self.model}"
+        return f"{len(self.layers)} blocks merged, largest difference {self.largest}{whole}"
+
+
+class Merged(NamedTuple):
+    """A merged model and what its self-check found."""
+
+    model: nn.Module
+    report: MergeReport
+
+
+def merge(model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None) -> nn.Module:
+    """A new model in which every block is one plain convolution, the same function in evaluation mode.
+
+    The model may be in training mode, wrapped or compiled, and is not changed; a model without blocks is simply
+    copied. Every block is compared with its convolution on a random probe input before the result is returned. The
+    largest difference goes to the log; `merge_with_report` returns it.
+
+    Args:
+        model: A model with blocks.
+        example_inputs: Inputs with which to compare the two whole models as well: one tensor, a tuple of positional
+            or a dict of keyword inputs.
+        tolerance: The largest relative difference allowed; by default 1e-8 for float64, 1e-3 for float32 and 0.1 for
+            smaller types.
+
+    Raises:
+        MergeError: If an output differs by more; the message names the layer.
+    """
+    return merge_with_report(model, example_inputs=example_inputs, tolerance=tolerance).model
+
+
+@torch.no_grad()
+def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None) -> Merged:
+    """Like `merge`, and returns also the differences that the self-check found."""
+    root = unwrap_model(model)
+    layers: dict[str, Difference] = {}
+    replacements: dict[int, Any] = {}
+    for name, block in named_blocks(root):
+        conv = block.to_conv()
+        probe = probe_for(conv)
+        reference, size = evaluate_block(block, probe)
+        layers[name] = compare(reference, conv(probe), size)
+        _check(f"the merged {block.method} block {name!r}", layers[name], reference.dtype, tolerance)
+        replacements[id(block)] = conv
+    # The copy finds the convolutions in the blocks' places, so no branch is ever copied.
+    merged: nn.Module = copy.deepcopy(root, replacements)
+    whole = None
+    if example_inputs is not None:
+        reference = _outputs(copy.deepcopy(root), example_inputs)
+        whole = compare(reference, _outputs(copy.deepcopy(merged), example_inputs))
+        _check("the merged model", whole, reference.dtype, tolerance)
+    report = MergeReport(layers=layers, model=whole)
+    logger.info("%s", report)
+    return Merged(merged, report)
+
+
+def _outputs(model: nn.Module, inputs: Any) -> Tensor:
+    leaves = tree_leaves(forward_with(model.eval(), inputs))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not tensors:
+        raise ValueError("The model returned no floating-point tensor for example_inputs: nothing to compare.")
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def _check(what: str, difference: Difference, dtype: torch.dtype, tolerance: float | None) -> None:
+    tolerance = default_tolerance(dtype) if tolerance is None else tolerance
+    if not difference.relative <= tolerance:  # also for NaN
+        raise MergeError(
+            f"The output of {what} differs by {difference}, more than {tolerance:.0e}. Non-finite weights or "
+            "BatchNorm variances near zero lose precision: try merge(model.double()), or pass tolerance=."
+        )
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """The relative difference that rounding in this precision may cause at most."""
+    return {torch.float64: 1e-8, torch.float32: 1e-3}.get(dtype, 0.1)
+
+
+def evaluate_block(block: BranchedConv2d, x: Tensor) -> tuple[Tensor, float]:
+    """What a block computes in evaluation mode, and the largest value in any branch.
+
+    Rounding is relative to the latter: branches may cancel, for instance to the zeros of a residual branch that was
+    initialized to give none.
+    """
+    with quiet_evaluation(block):
+        sizes = [branch(x).abs().max().item() for _, branch in block.named_branches()]
+        return block(x), max(sizes, default=0.0)
+
+
+def compare(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
+    """The largest difference between two tensors, relative to `size` or the largest value of the first."""
+    if reference.shape != other.shape:
+        return Difference(float("inf"), float("inf"))
+    reference, other = reference.detach().cpu().double(), other.detach().cpu().double()
+    absolute = (reference - other).abs().max().item()
+    size = max(size, reference.abs().max().item())
+    return Difference(absolute, absolute / size if size else absolute)
+
+
+def probe_for(conv: nn.Conv2d | BranchedConv2d) -> Tensor:
+    """A random input for a layer, large enough for a few output pixels and for all of its borders."""
+    geometry = ConvGeometry.of(conv) if isinstance(conv, nn.Conv2d) else conv.geometry
+    left, right, top, bottom = geometry.pads
+    (height, width), (down, across) = geometry.kernel_size, geometry.dilation
+    rows = max((height - 1) * down + 1 + 3 * geometry.stride[0], top + 1, bottom + 1)
+    columns = max((width - 1) * across + 1 + 3 * geometry.stride[1], left + 1, right + 1)
+    like = next(conv.parameters())
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator)
+    return probe.to(device=like.device, dtype=like.dtype)

@@ -1,0 +1,54 @@
+"""Pictures of scalings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+from torch import Tensor
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import TwoSlopeNorm
+
+
+def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str, Tensor], path: Path) -> Path:
+    """Draw every layer's G after the first and after the last update, on one colour scale centred at 1.
+
+    Args:
+        start: G of shape (height, width) by layer, after the first update.
+        end: The same after the last update.
+        path: The PNG file to write; its folder is made.
+    """
+    if not start or start.keys() != end.keys():
+        raise ValueError(f"Start and end show other layers: {', '.join(start)} and {', '.join(end)}.")
+    largest = max(float(G.max()) for G in (*start.values(), *end.values()))
+    # White is 1, where nothing changes; blue slows a position down, red speeds it up.
+    norm = TwoSlopeNorm(vmin=0, vcenter=1, vmax=max(largest, 1.01))
+    figure, axes = pyplot.subplots(
+        2, len(start), figsize=(1.45 * len(start) + 1.6, 3.9), squeeze=False, layout="constrained"
+    )
+    for row, (title, scalings) in enumerate((("start", start), ("end", end))):
+        for ax, (name, G) in zip(axes[row], scalings.items(), strict=True):
+            _draw(ax, G, norm)
+            if row == 0:
+                ax.set_title(name, fontsize=9)
+        axes[row][0].set_ylabel(title, fontsize=10)
+    figure.colorbar(ScalarMappable(norm, "RdBu_r"), ax=axes, label="factor on the gradient", shrink=0.8)
+    figure.suptitle("Spatial gradient scaling, first to last layer (mean 1)", fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return path
+
+
+def _draw(ax: Axes, G: Tensor, norm: TwoSlopeNorm) -> None:
+    ax.imshow(G.cpu(), norm=norm, cmap="RdBu_r")
+    for (i, j), value in zip([(i, j) for i in range(G.shape[0]) for j in range(G.shape[1])], G.flatten(), strict=True):
+        shade = abs(norm(float(value)) - 0.5)
+        ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color="white" if shade > 0.35 else "black")
+    ax.set_xticks([])
+    ax.set_yticks([])
