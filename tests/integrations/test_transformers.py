@@ -194,7 +194,7 @@ class TestCheckpoints:
         settings = {
             "num_train_epochs": 4,
             "save_strategy": "steps",
-            "save_steps": 1,
+            "save_steps": step,
             "accelerator_config": {"use_seedable_sampler": seedable},
         }
         whole, again = SpatialGradientScalingCallback(every=1), SpatialGradientScalingCallback(every=1)
