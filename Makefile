@@ -27,10 +27,10 @@ demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (und
 	$(VENV)/bin/spatialgrad demo
 
 test: lint ## Install what the tests need, check style and types, run all tests.
-	$(VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 quick: $(VENV)/.test ## The tests that do not take minutes.
-	$(VENV)/bin/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.test ## ruff and mypy.
 	$(VENV)/bin/ruff check .
