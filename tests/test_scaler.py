@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 from torch.utils.data import DataLoader, TensorDataset
 
 from spatialgrad import (
@@ -113,17 +114,16 @@ class TestMeasuring:
                 return self.net(pixel_values)
 
         assert torch.equal(build()[2].update([(x, y)])["0"], expected)
+        assert torch.equal(build()[2].update((x, y))["0"], expected)
+        assert torch.equal(build()[2].update((x, x))["0"], expected)  # a target may be an image, too
         assert torch.equal(build()[2].update(DataLoader(TensorDataset(x, y), 8), 2)["0"], expected)
         assert torch.equal(build(Named())[2].update({"pixel_values": x, "labels": y})["net.0"], expected)
         odd = {"deep": [x]}
         assert torch.equal(build()[2].update([odd], forward=lambda m, b: m(b["deep"][0]))["0"], expected)
 
     def test_unbatched_input(self):
-        model = nn.Sequential(nn.Conv2d(3, 4, 3))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        x = images(1)
-        whole = SpatialGradientScaling(model, optimizer).update(x)
-        assert torch.equal(SpatialGradientScaling(model, optimizer).update([x[0]])["0"], whole["0"])
+        model, x = nn.Sequential(nn.Conv2d(3, 4, 3)), images(1)
+        assert torch.equal(build(model)[2].update([x[0]])["0"], build(model)[2].update(x)["0"])
 
     def test_shared_modules_pool_their_statistics(self):
         class Twice(nn.Module):
@@ -152,6 +152,55 @@ class TestMeasuring:
         gradient, before = model[0].weight.grad.clone(), model[0].weight.detach().clone()
         optimizer.step()
         torch.testing.assert_close(model[0].weight, before - gradient * G.float())
+
+    def test_a_weight_shared_by_other_dilations_is_measured_at_each(self):
+        class Trident(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.near = nn.Conv2d(3, 4, 3, padding=1)
+                self.far = nn.Conv2d(3, 4, 3, padding=3, dilation=3)
+                self.far.weight = self.near.weight
+
+            def forward(self, x):
+                return self.near(x) + self.far(x)
+
+        x = images()
+        S = [normalized_mutual_information(x, 3, padding=d, dilation=d) for d in (1, 3)]
+        expected = scaling_from_dependence(torch.cat(S)).float()
+        torch.testing.assert_close(build(Trident())[2].update(x)["near"], expected)
+
+    def test_modules_that_share_a_weight_pool_their_pixels(self):
+        model = nn.ModuleDict({name: nn.Conv2d(3, 4, 3, padding=1) for name in "ab"})
+        model["b"].weight = model["a"].weight
+        x, y = images(), images() * 2
+        pooled = build(model)[2].update([x], forward=lambda m, _: (m["a"](x), m["b"](y)))["a"]
+        expected = scaling_from_dependence(normalized_mutual_information(torch.cat([x, y]), 3, padding=1)).float()
+        torch.testing.assert_close(pooled, expected)
+
+    def test_a_layer_that_gets_an_empty_batch(self):
+        _, _, sgs = build()
+        x = images()
+        expected = build()[2].update(x)["0"]
+        G = sgs.update([x], forward=lambda model, batch: (model[0](batch[:0]), model(batch)))
+        assert torch.equal(G["0"], expected)
+
+    def test_an_input_by_another_keyword(self):
+        class Renamed(nn.Conv2d):
+            def forward(self, x):
+                return super().forward(x)
+
+        x = images()
+        model = nn.Sequential(Renamed(3, 8, 3, padding=1))
+        G = build(model)[2].update([x], forward=lambda m, batch: m[0](x=batch))["0"]
+        torch.testing.assert_close(G, build(model)[2].update(x)["0"])
+
+    def test_a_measure_in_single_precision_may_miss_1_by_rounding(self):
+        def rounded(maps, kernel_size, **_):
+            return torch.full((maps.shape[1], *kernel_size), 1 + 1e-6)
+
+        assert torch.equal(build(dependence=rounded)[2].update(images())["0"], torch.ones(3, 3))
+        with pytest.raises(ValueError, match="Cannot scale '0': S must lie between 0 and 1"):
+            build(dependence=lambda maps, size, **_: torch.full((maps.shape[1], *size), 2.0))[2].update(images())
 
     def test_compiled_models_are_measured_as_they_are(self):
         x = images()
@@ -201,6 +250,28 @@ class TestNothingElseChanges:
         assert random.getstate() == states[1]
         assert np.random.get_state()[1].tolist() == states[2]
         assert torch.is_grad_enabled()
+
+    def test_buffers_that_are_written_even_in_evaluation_mode(self):
+        class Busy(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3)
+                self.norm = nn.BatchNorm2d(3)
+                self.register_buffer("calls", torch.zeros(()))
+                self.register_buffer("cache", torch.zeros(1))
+
+            def forward(self, x):
+                self.calls += 1
+                self.cache = x.mean((0, 2, 3))
+                self.norm.train()
+                return self.conv(self.norm(x))
+
+        model, _, sgs = build(Busy())
+        places = {name: buffer.data_ptr() for name, buffer in model.named_buffers()}
+        before = copy.deepcopy(model.state_dict())
+        sgs.update(images())
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        assert {name: buffer.data_ptr() for name, buffer in model.named_buffers()} == places
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_the_loader_s_own_order(self, workers):
@@ -304,24 +375,54 @@ class TestStepping:
         assert sgs.apply == place
         assert f"apply={place!r}" in repr(sgs)
 
-    def test_a_hook_that_never_fires_is_noticed(self, monkeypatch):
-        monkeypatch.setattr(optimizer_hook, "PATIENCE", 5)
+    def test_a_hook_that_never_fires_is_noticed_within_four_steps(self):
         model, _, _ = build()
         another = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, another, steps=4)
-        with pytest.warns(NoEffectWarning, match="never ran"):
+        train(model, another, steps=3)
+        with pytest.warns(NoEffectWarning, match=r"never ran.*sgs.attach"):
             train(model, another, steps=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            train(model, another, steps=3)
+        train(model, another, steps=8)  # once is enough: warnings are errors here
 
-    def test_gradient_accumulation_is_not_mistaken_for_it(self, monkeypatch):
+    def test_gradients_that_only_pile_up_are_noticed_too(self, monkeypatch):
         monkeypatch.setattr(optimizer_hook, "PATIENCE", 5)
-        model, optimizer, _ = build()
-        for step in range(12):
+        model, _, _ = build()
+        for _ in range(4):
             model(images()).sum().backward()
-            if step % 4 == 3:
+        with pytest.warns(NoEffectWarning, match="5 backward passes"):
+            model(images()).sum().backward()
+
+    def test_gradient_accumulation_is_not_mistaken_for_it(self):
+        model, optimizer, _ = build()
+        for step in range(30):
+            model(images()).sum().backward()
+            if step % 6 == 5:
                 optimizer.step()
+
+    def test_scaling_twice_is_refused(self):
+        model, optimizer, first = build()
+        with pytest.raises(ValueError, match=r"scale twice. Call detach\(\)"):
+            SpatialGradientScaling(model, optimizer)
+        assert len(optimizer._optimizer_step_pre_hooks) == 1
+        first.detach()
+        SpatialGradientScaling(model, optimizer).detach()
+        first.attach(optimizer)
+        first.attach(optimizer)
+        other = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match="in several of the optimizers"):
+            SpatialGradientScaling(model, [torch.optim.SGD(model.parameters(), lr=0.1), other])
+
+    def test_attaching_after_the_first_convolution_was_frozen(self):
+        model, optimizer, sgs = build(scalings=scaling_from_ratios(2, 2), dependence=None)
+        model[0].requires_grad_(False)
+        sgs.attach(optimizer)
+        copy.deepcopy((model, optimizer, sgs))
+        train(model, optimizer)
+
+    def test_a_weight_that_is_pruned_later_is_reported(self):
+        model, optimizer, _ = build()
+        prune.l1_unstructured(model[0], "weight", amount=0.5)
+        with pytest.warns(NoEffectWarning, match="0 were parametrized or pruned"):
+            train(model, optimizer, steps=1)
 
     def test_moving_the_model_moves_the_scalings(self):
         model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), dependence=None)
@@ -464,6 +565,10 @@ class TestBadInput:
         _, _, sgs = build()
         with pytest.warns(UserWarning, match="other batches on its second pass"):
             sgs.update(Restless())
+
+    def test_targets_that_are_not_numbers_are_no_other_batches(self):
+        x = images()
+        build()[2].update([(x, torch.full((16,), math.nan)), (x, torch.ones(16, dtype=torch.complex64))])
 
     def test_errors_of_the_model_come_through(self):
         _, _, sgs = build()

@@ -462,7 +462,8 @@ class TestCopies:
 
     @pytest.mark.parametrize("how", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
     def test_a_copy_of_everything_is_scaled_as_the_original(self, how):
-        model, mine, twin, other = scaled()
+        model, _, twin, other = scaled()
+        mine = torch.optim.SGD(model.parameters(), lr=0.1)
         sgs = SpatialGradientScaling(model, mine, dependence=None, scalings=some_scalings())
         sgs.detach()
         assert "detached" in repr(how(sgs))

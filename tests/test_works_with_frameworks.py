@@ -176,8 +176,8 @@ class TestAccelerate:
         sgs = SpatialGradientScaling(model, mine)
         G = sgs.update(data, batches=2)
         other = sgd(twin)
-        with torch.autocast("cpu", torch.bfloat16):
-            expected = SpatialGradientScaling(twin, sgd(twin)).update(loader(), batches=2)
+        with torch.autocast("cpu", torch.bfloat16), SpatialGradientScaling(twin, other) as plain:
+            expected = plain.update(loader(), batches=2)
         assert all(torch.equal(value, expected[name]) for name, value in G.items())
         for batch, plain_batch in zip(data, loader(), strict=True):
             accelerator.backward(loss_of(model, batch))

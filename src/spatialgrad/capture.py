@@ -109,7 +109,8 @@ def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[Non
 
     def hook_for(observe: Callable[[Tensor], None]) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            observe(args[0] if args else kwargs["input"])
+            # A subclass may call its input something else.
+            observe(args[0] if args else next(iter(kwargs.values())))
 
         return hook
 
@@ -138,6 +139,24 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag in training.items():
             module.training = flag
+
+
+@contextmanager
+def keeping_buffers(model: nn.Module) -> Iterator[None]:
+    """Put all buffers back: some modules write to theirs even in evaluation mode (counters, caches, codebooks)."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, value in buffers:
+            module._buffers[name] = buffer
+            # By way of .data: a backward pass that is still to come must not take it for a change.
+            buffer.data.copy_(value)
 
 
 @contextmanager
@@ -192,6 +211,8 @@ def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, e
     weight = module.weight
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return "lazy: its weight is not initialized yet, run the model once first"
+    if weight.is_complex():
+        return "complex: mutual information is that of real values"
     if not weight.requires_grad:
         return "frozen: its weight does not require a gradient"
     if weight.dim() != 2 + len(module.kernel_size):

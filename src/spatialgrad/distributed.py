@@ -23,10 +23,10 @@ def all_reduce_(partials: Iterable[tuple[Tensor, Reduction]], group: dist.Proces
     """Combine tensors over all processes, in place; one collective for each kind of reduction and dtype."""
     if not is_distributed(group):
         return
-    buckets: dict[tuple[Reduction, torch.dtype], list[Tensor]] = defaultdict(list)
+    buckets: dict[tuple[Reduction, torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
     for tensor, reduction in partials:
-        buckets[reduction, tensor.dtype].append(tensor)
-    for (reduction, _), tensors in sorted(buckets.items(), key=lambda item: str(item[0])):
+        buckets[reduction, tensor.dtype, tensor.device].append(tensor)
+    for (reduction, _, _), tensors in sorted(buckets.items(), key=lambda item: str(item[0])):
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat, op=getattr(dist.ReduceOp, _OPS[reduction]), group=group)
         for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):

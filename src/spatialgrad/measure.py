@@ -5,14 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.capture import Convolution, for_one_process, gathering, observing, quiet_evaluation, unwrap_model
+from spatialgrad.capture import (
+    Convolution,
+    for_one_process,
+    gathering,
+    keeping_buffers,
+    observing,
+    quiet_evaluation,
+    unwrap_model,
+)
 from spatialgrad.dependence.estimator import Estimator
+from spatialgrad.dependence.window import Window
 from spatialgrad.distributed import all_reduce_, highest
 from spatialgrad.replay import Replay, fingerprint, move_to
 
@@ -34,7 +44,7 @@ def default_forward(model: nn.Module, batch: Any) -> Any:
 def measure_dependence(
     model: nn.Module,
     convolutions: Mapping[str, Sequence[Convolution]],
-    estimators: Mapping[str, Estimator],
+    make_estimator: Callable[[Convolution], Estimator],
     data: Any,
     *,
     batches: int | None = None,
@@ -49,8 +59,9 @@ def measure_dependence(
 
     Args:
         model: The model; distributed and compiled wrappers are looked through.
-        convolutions: The modules to observe by name; several modules under one name are pooled.
-        estimators: A fresh estimator for each name.
+        convolutions: The modules to observe by name; several modules under one name are pooled: pixel by pixel where
+            they look at the same neighbours, as so many channels more where they do not.
+        make_estimator: Gives a fresh estimator for a convolution.
         data: A loader, a list of batches, or one batch.
         batches: How many batches to take; by default all of a list, and 2 of anything else.
         forward: ``forward(model, batch)``; see `default_forward`.
@@ -62,26 +73,22 @@ def measure_dependence(
     """
     module = unwrap_model(model)
     feed = _Feed(for_one_process(model), forward or default_forward, group)
-    called: set[str] = set()
+    groups = _groups_of_one_geometry(convolutions, make_estimator)
     with feed.announcing_failure():
         replay = Replay(data, batches, seed=seed)
-    with replay, quiet_evaluation(module), gathering(module) as gather:
-        for _ in range(max(estimator.num_passes for estimator in estimators.values())):
-            observers = {
-                conv: _observer(name, conv, estimators[name], called)
-                for name, convs in convolutions.items()
-                for conv in convs
-            }
-            with observing(observers):
+    with replay, quiet_evaluation(module), keeping_buffers(module), gathering(module) as gather:
+        for _ in range(max(part.estimator.num_passes for part in groups)):
+            with observing({conv: part.observe for part in groups for conv in part.convolutions}):
                 feed.run(replay, gather)
-            all_reduce_([part for e in estimators.values() for part in e.partials()], group)
-            for name, estimator in estimators.items():
-                try:
-                    estimator.end_pass()
-                except ValueError as error:
-                    raise ValueError(f"Cannot measure the input of {name!r}: {error}.") from error
-        reached = _called_anywhere(list(estimators), called, feed.device, group)
-        dependence = {name: estimators[name].dependence() for name in reached}
+            all_reduce_([partial for part in groups for partial in part.estimator.partials()], group)
+            for part in groups:
+                part.end_pass()
+        _share_calls(groups, feed.device, group)
+        dependence = {
+            name: torch.cat([part.estimator.dependence() for part in parts])
+            for name in convolutions
+            if (parts := [part for part in groups if part.name == name and part.called])
+        }
     feed.warn(replay.batches)
     return dependence
 
@@ -130,33 +137,65 @@ class _Feed:
         first, last = self._passes[0], self._passes[-1]
         if 0 < len(first) < batches:
             warnings.warn(f"The loader had {len(first)} batches, {batches} were asked for.", stacklevel=4)
-        if len(first) != len(last) or not all(map(torch.equal, first, last)):
+        same = len(first) == len(last) and all(map(_same, first, last))
+        if not same:
             warnings.warn(
-                "The loader gave other batches on its second pass, so the statistics are slightly off: pass a list "
-                "of batches instead, such as list(itertools.islice(loader, 2)).",
+                "The loader gave other batches on its second pass: it draws from a random state of its own, so the "
+                "statistics are slightly off, and the batches of the training after it are others than without. Pass a "
+                "list of batches instead, such as list(itertools.islice(loader, 2)).",
                 stacklevel=4,
             )
 
 
-def _observer(name: str, conv: Convolution, estimator: Estimator, called: set[str]) -> Callable[[Tensor], None]:
-    num_dims = len(conv.kernel_size)
+@dataclass
+class _Group:
+    """Convolutions that look at the same neighbours of inputs with as many channels, and what measures them."""
 
-    def observe(maps: Tensor) -> None:
+    name: str
+    convolutions: list[Convolution]
+    estimator: Estimator
+    called: bool = False
+
+    def observe(self, maps: Tensor) -> None:
+        """Hand an input on, with the name of its layer should anything go wrong."""
+        conv = self.convolutions[0]
+        num_dims = len(conv.kernel_size)
         wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
-        if wrong_shape:
+        if wrong_shape or maps.numel() == 0:
             return  # what is wrong with the shape, the convolution itself says best
-        called.add(name)
+        self.called = True
         try:
-            estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))
+            self.estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))
+        except Exception as error:
+            raise ValueError(f"Cannot measure the input of {self.name!r}: {error}") from error
+
+    def end_pass(self) -> None:
+        try:
+            self.estimator.end_pass()
         except ValueError as error:
-            raise ValueError(f"Cannot measure the input of {name!r}: {error}") from error
-
-    return observe
+            raise ValueError(f"Cannot measure the input of {self.name!r}: {error}.") from error
 
 
-def _called_anywhere(
-    names: list[str], called: set[str], device: torch.device, group: dist.ProcessGroup | None
-) -> list[str]:
-    flags = torch.tensor([name in called for name in names], dtype=torch.int32, device=device)
+def _groups_of_one_geometry(
+    convolutions: Mapping[str, Sequence[Convolution]], make_estimator: Callable[[Convolution], Estimator]
+) -> list[_Group]:
+    groups = []
+    for name, convs in convolutions.items():
+        alike: dict[tuple[Window, int], list[Convolution]] = {}
+        for conv in convs:
+            alike.setdefault((Window.of_convolution(conv), conv.in_channels), []).append(conv)
+        groups += [_Group(name, members, make_estimator(members[0])) for members in alike.values()]
+    return groups
+
+
+def _share_calls(groups: list[_Group], device: torch.device, group: dist.ProcessGroup | None) -> None:
+    """A convolution that any process has called counts as called."""
+    flags = torch.tensor([part.called for part in groups], dtype=torch.int32, device=device)
     all_reduce_([(flags, "max")], group)
-    return [name for name, flag in zip(names, flags.tolist(), strict=True) if flag]
+    for part, flag in zip(groups, flags.tolist(), strict=True):
+        part.called = bool(flag)
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    """Equal, where a value that is not a number equals another one."""
+    return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +19,8 @@ APPLY = ("gradient", "update", "auto")
 
 # So many backward passes without a step are more than any gradient accumulation.
 PATIENCE = 1000
+# So many times in a row, the weights may change without our step: by something other than an optimizer.
+CHANGES = 3
 
 
 class NoEffectWarning(UserWarning):
@@ -37,9 +40,13 @@ class StepHook:
         self.optimizer, self.apply = optimizer, apply
         self._pairs = pairs
         self._before: list[Tensor] = []
-        self._backwards_without_step = 0
-        first = pairs()[0][0]
-        self._handles = [first.register_post_accumulate_grad_hook(self._after_backward)]
+        self._stepped = False
+        self._backwards_without_step = self._changes_without_step = 0
+        self._handles = []
+        watched = next((weight for weight, _ in pairs() if weight.requires_grad), None)
+        if watched is not None:
+            self._seen_version = watched._version
+            self._handles.append(watched.register_post_accumulate_grad_hook(self._after_backward))
         if apply == "gradient":
             self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
         else:
@@ -51,8 +58,12 @@ class StepHook:
         for handle in self._handles:
             handle.remove()
 
+    def weights(self) -> list[Tensor]:
+        """The weights that are scaled."""
+        return [weight for weight, _ in self._pairs()]
+
     def _scale_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._backwards_without_step = 0
+        self._stepped = True
         # args[0] is the optimizer itself.
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
@@ -66,13 +77,15 @@ class StepHook:
 
     @torch.no_grad()
     def _scale_gradients(self) -> None:
+        # Here too: a closure may run many times, and change the weights, within one step.
+        self._stepped = True
         pairs = [(local_part(weight.grad), values) for weight, values in self._pairs() if weight.grad is not None]
         if pairs:
             torch._foreach_mul_([gradient for gradient, _ in pairs], [values for _, values in pairs])
 
     @torch.no_grad()
     def _keep_weights(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._backwards_without_step = 0
+        self._stepped = True
         self._before = [local_part(weight).clone() for weight, _ in self._pairs()]
 
     @torch.no_grad()
@@ -84,11 +97,20 @@ class StepHook:
         self._before = []
 
     def _after_backward(self, weight: Tensor) -> None:
+        """Notice when the weights change, or gradients pile up, without our step ever running."""
+        changed = weight._version != self._seen_version
+        self._seen_version = weight._version
+        if self._stepped or self._before:
+            self._stepped = False
+            self._backwards_without_step = self._changes_without_step = 0
+            return
         self._backwards_without_step += 1
-        if self._backwards_without_step == PATIENCE:
+        self._changes_without_step += changed
+        if self._backwards_without_step == PATIENCE or (changed and self._changes_without_step == CHANGES):
+            name = type(self.optimizer).__name__
             warnings.warn(
-                f"{PATIENCE} backward passes, but {type(self.optimizer).__name__}.step() never ran: the gradients are "
-                "not scaled. Attach the optimizer that really steps with sgs.attach(optimizer).",
+                f"{self._backwards_without_step} backward passes, but {name}.step() never ran, so gradients are not "
+                "scaled. Attach the optimizer that really steps with sgs.attach(optimizer).",
                 NoEffectWarning,
                 stacklevel=2,
             )
@@ -127,6 +149,22 @@ def unwrap_optimizers(optimizers: Any) -> list[Optimizer]:
     if not several:
         raise ValueError("There is no optimizer to attach to: the list is empty.")
     return list(dict.fromkeys(map(unwrap_optimizer, several)))
+
+
+def check_not_scaled_twice(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> None:
+    """Raise if a weight would be multiplied more than once in a step."""
+    wanted = {id(weight) for weight in weights}
+    held = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    if any(count > 1 for key, count in Counter(held).items() if key in wanted):
+        raise ValueError("A convolution's weight is in several of the optimizers: each would scale it once more.")
+    for optimizer in optimizers:
+        for hook in optimizer._optimizer_step_pre_hooks.values():
+            other = getattr(hook, "__self__", None)
+            if isinstance(other, StepHook) and other not in own and wanted & set(map(id, other.weights())):
+                raise ValueError(
+                    "Another SpatialGradientScaling scales these weights already when the optimizer steps, and both "
+                    "together would scale twice. Call detach() on that one first."
+                )
 
 
 def parameter_ids(optimizer: Optimizer) -> set[int]:

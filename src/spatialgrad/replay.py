@@ -24,8 +24,8 @@ class Replay:
     are put back before every pass and at the end.
 
     Args:
-        data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor or a dict). Of a
-            list or dict of loaders, the batches are lists or dicts with a batch of each.
+        data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor, an (x, y) tuple
+            or a dict). Of a list or dict of loaders, the batches are lists or dicts with a batch of each.
         batches: How many batches to take; by default all of a list, and 2 of anything else.
         seed: What to start the random states from instead, while this lasts.
     """
@@ -42,7 +42,7 @@ class Replay:
             self._source: Iterable[Any] = _SideBySide(private, structure)
             self._state = _RandomState(loaders)
             return
-        if isinstance(data, Tensor | Mapping):
+        if isinstance(data, Tensor | Mapping) or (isinstance(data, tuple) and data and isinstance(data[0], Tensor)):
             data = [data]
         if not isinstance(data, Iterable):
             raise TypeError(f"Expected a loader, a list of batches or a batch, got {type(data).__name__}.")
@@ -93,7 +93,8 @@ def move_to(batch: Any, device: torch.device) -> Any:
 def fingerprint(batch: Any) -> Tensor:
     """A checksum over the tensors of a batch, by which a batch can be recognised without keeping it."""
     if isinstance(batch, Tensor):
-        return batch.detach().sum(dtype=torch.float64 if batch.device.type != "mps" else None).reshape(1).cpu()
+        real = torch.view_as_real(batch.detach()) if batch.is_complex() else batch.detach()
+        return real.sum(dtype=torch.float64 if batch.device.type != "mps" else None).reshape(1).cpu()
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     parts = [fingerprint(item) for item in batch] if isinstance(batch, list | tuple) else []

@@ -24,6 +24,7 @@ from spatialgrad.optimizer_hook import (
     Apply,
     NoEffectWarning,
     StepHook,
+    check_not_scaled_twice,
     choose_place,
     parameter_ids,
     unwrap_optimizers,
@@ -117,6 +118,7 @@ class SpatialGradientScaling:
         missing = self._not_held_by(optimizers)
         if missing:
             raise ValueError(f"The optimizer does not hold the weights of {', '.join(missing)}.")
+        check_not_scaled_twice(optimizers, self._hooks, [convs[0].weight for convs in self._convolutions.values()])
         self.detach()
         for inner in optimizers:
             held = parameter_ids(inner)
@@ -178,14 +180,14 @@ class SpatialGradientScaling:
         found = measure_dependence(
             self._model,
             self._convolutions,
-            {name: self._estimator(convs[0]) for name, convs in self._convolutions.items()},
+            self._estimator,
             data,
             batches=batches,
             forward=forward,
             seed=seed,
             group=self.process_group,
         )
-        new = {name: scaling_from_dependence(S, self.k) for name, S in found.items()}
+        new = {name: self._scaling(name, S) for name, S in found.items()}
         self._report_once([n for n in self._filters if n not in found], "were not called in the forward pass")
         idle = [name for name, S in found.items() if not bool(informative_channels(S).any())]
         self._report_once(idle, "have inputs without information, and keep a uniform scaling")
@@ -254,6 +256,12 @@ class SpatialGradientScaling:
         assert callable(self.dependence)  # checked at construction
         return FunctionEstimator(self.dependence, conv.in_channels, window, device)
 
+    def _scaling(self, name: str, dependence: Tensor) -> Tensor:
+        try:
+            return scaling_from_dependence(dependence, self.k)
+        except ValueError as error:
+            raise ValueError(f"Cannot scale {name!r}: {error}") from error
+
     def _copy(self, scalings: Mapping[str, Tensor]) -> None:
         for name, scaling in scalings.items():
             self._filters[name].copy_(scaling)
@@ -273,6 +281,9 @@ class SpatialGradientScaling:
         for name in names:
             # Looked up each time: wrappers may replace parameters and move them.
             weight, values = self._convolutions[name][0].weight, self._filters[name]
+            if not weight.is_leaf:
+                self._report_once([name], "were parametrized or pruned after the scaling was built, and are not scaled")
+                continue
             if values.device != weight.device:
                 values = self._filters[name] = values.to(weight.device)
             pairs.append((weight, values))

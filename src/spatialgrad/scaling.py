@@ -13,6 +13,8 @@ from torch import Tensor
 
 # A scaling of exactly 0 would freeze a kernel position for good.
 SMALLEST = 1e-6
+# How far a measure in single precision may miss the limits of S.
+ROUNDING = 1e-4
 
 
 def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
@@ -37,8 +39,9 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
         )
     usable = informative_channels(dependence)
     S = torch.where(usable.view(-1, *(1,) * (dependence.dim() - 1)), dependence, 0.0)
-    if bool(((S < 0) | (S > 1)).any()):
-        raise ValueError(f"S must lie between 0 and 1, got values from {S.min():g} to {S.max():g}.")
+    if bool(((S < -ROUNDING) | (S > 1 + ROUNDING)).any()):
+        raise ValueError(f"S must lie between 0 and 1, got values from {S.min():.6g} to {S.max():.6g}.")
+    S = S.clamp(0, 1)
     if not bool(usable.any()):
         return torch.ones_like(dependence[0])
     transformed = k * S / ((k - 1) * S + 1)
@@ -108,7 +111,8 @@ class Explanation:
     @property
     def relative_residual(self) -> float:
         """Norm of the residual relative to the norm of G."""
-        return float(self.residual.norm() / (self.fit + self.residual).norm())
+        size = float((self.fit + self.residual).norm())
+        return float(self.residual.norm()) / size if size else 0.0
 
     def __str__(self) -> str:
         terms = [f"{weight:.3f}·[{'×'.join(map(str, size))}]" for size, weight in self.weights.items()]

@@ -47,6 +47,13 @@ def test_constant_channels_are_nan_even_far_from_zero():
     assert S[1].isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_any_floating_dtype_is_measured_as_exactly_as_it_is(dtype):
+    maps = torch.rand(4, 2, 8, 8).to(dtype)
+    maps[0, 0, 0, 0] = 300
+    torch.testing.assert_close(autocorrelation(maps, 3, padding=1), autocorrelation(maps.double(), 3, padding=1))
+
+
 def test_values_that_are_not_finite():
     with pytest.raises(ValueError, match="NaN or infinite"):
         autocorrelation(torch.full((1, 1, 4, 4), math.nan), 3)

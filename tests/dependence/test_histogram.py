@@ -1,4 +1,7 @@
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -95,6 +98,30 @@ def test_ranges_without_zeros():
     low, high = channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
     assert (low[0], high[0]) == (2.0, 3.0)
     assert (low[1], high[1]) == (math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("problem", ["import", "cache"])
+def test_a_numba_that_does_not_work_stops_nobody(problem, tmp_path):
+    """In a fresh process: numba refuses to be imported, or finds no folder for its cache."""
+    if problem == "import":
+        (tmp_path / "numba.py").write_text("raise ImportError('Numba needs another NumPy')")
+    else:
+        (tmp_path / "sitecustomize.py").write_text(
+            "import numba\nplain = numba.njit\n"
+            "def njit(*a, cache=False, **k):\n"
+            "    if cache: raise RuntimeError('cannot cache function: no locator available')\n"
+            "    return plain(*a, **k)\n"
+            "numba.njit = njit\n"
+        )
+    code = (
+        "import warnings, torch; warnings.simplefilter('ignore')\n"
+        "from spatialgrad import normalized_mutual_information\n"
+        "print(normalized_mutual_information(torch.arange(64.).view(1, 1, 8, 8), 3).shape)"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout == "torch.Size([1, 3, 3])\n", done.stderr
 
 
 @pytest.mark.parametrize(("pairs", "bins"), [(1, 2), (2, 2), (1024, 11), (1025, 12), (295936, 20)])

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -6,8 +7,8 @@ import torch
 from sklearn.metrics import mutual_info_score
 from torch.nn import functional as F
 
-from spatialgrad import normalized_mutual_information
-from spatialgrad.dependence import MutualInformation, Window, histogram
+from spatialgrad import autocorrelation, normalized_mutual_information
+from spatialgrad.dependence import Autocorrelation, MutualInformation, Window, histogram, mutual_information
 from spatialgrad.dependence.mutual_information import nmi_from_counts
 from spatialgrad.dependence.ranges import channel_ranges
 from spatialgrad.dependence.window import shifted_pair
@@ -158,6 +159,65 @@ def test_drop_near_counts_an_emptied_channel_as_0():
     assert S[1, 0, 0] == 0
     assert S[1, 1, 1] == 1
     assert normalized_mutual_information(maps[:, 1:], 3, drop_near=True).isnan().all()
+
+
+def test_drop_near_with_nothing_left_at_one_displacement():
+    rows = smooth(8, 1, 16, 16)[..., :1].expand(-1, -1, -1, 16) + 0.1
+    S = normalized_mutual_information(rows, 3, drop_near=True)[0]
+    assert S[1].tolist() == [0, 1, 0]
+    assert (S[0] > 0).all()
+
+
+def test_drop_near_counts_bins_by_the_values_that_stay(monkeypatch):
+    asked = []
+    monkeypatch.setattr(mutual_information, "sturges_bins", lambda n: asked.append(n) or 5)
+    maps = torch.zeros(4, 2, 8, 8)
+    maps[:, :, ::2] = torch.rand(4, 2, 4, 8) + 0.1
+    normalized_mutual_information(maps, 3, padding=1, drop_near=True)
+    normalized_mutual_information(maps, 3, padding=1)
+    assert asked == [4 * 32, 4 * 100]
+
+
+@pytest.mark.parametrize("exponent", [-44, -41, -38, -30, 0, 30])
+def test_the_size_of_the_values_does_not_matter(exponent):
+    maps = smooth(4, 2, 10, 10)
+    S = normalized_mutual_information(maps * 10.0**exponent, 3)
+    assert (S.isnan() | ((S >= 0) & (S <= 1))).all()
+    if exponent >= -30:
+        torch.testing.assert_close(S, normalized_mutual_information(maps, 3), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("kernel_size", [(2, 2), (4,), (4, 3)])
+def test_even_kernels_average_the_displacements_on_either_side(kernel_size):
+    maps = smooth(6, 1, *(24,) * len(kernel_size)).double()
+    S = normalized_mutual_information(maps, kernel_size)[0]
+    odd = oracle(maps[:, 0], (5,) * len(kernel_size))  # displacements −2 … 2 on each axis
+    for position in np.ndindex(*kernel_size):
+        axes = []
+        for index, side in zip(position, kernel_size, strict=True):
+            place = index - (side - 1) / 2
+            axes.append({math.floor(place), math.ceil(place)})
+        mean = np.mean([float(odd[tuple(o + 2 for o in offset)]) for offset in itertools.product(*axes)])
+        assert float(S[position]) == pytest.approx(mean, abs=1e-9)
+
+
+@pytest.mark.parametrize("measure", [normalized_mutual_information, autocorrelation])
+def test_observing_never_waits_for_the_host(measure):
+    """On the meta device any look at a value is an error; only the end of a pass, once per layer, may look."""
+    kind = MutualInformation if measure is normalized_mutual_information else Autocorrelation
+    maps = torch.empty(4, 6, 9, 9, device="meta")
+    real = kind(6, Window.of((3, 3), padding=1), torch.device("cpu"))
+    real.observe(torch.rand(4, 6, 9, 9))
+    real.end_pass()
+    ghost = kind(6, Window.of((3, 3), padding=1), torch.device("meta"))
+    ghost.observe(maps)
+    for name, value in vars(real).items():
+        if isinstance(value, torch.Tensor) and value.numel() > 1:
+            setattr(ghost, name, value.to("meta"))
+    if kind is MutualInformation:
+        ghost._num_bins = real._num_bins
+    ghost.observe(maps)
+    assert ghost.dependence().shape == (6, 3, 3)
 
 
 def test_nmi_of_known_tables():

@@ -62,10 +62,10 @@ class Autocorrelation:
             self._window.check_fits(maps.shape[2:])
             self._ranges.observe(maps)
             return
-        middle = (self._ranges.low / 2 + self._ranges.high / 2).to(maps.dtype).view(1, -1, *(1,) * (maps.dim() - 2))
+        middle = (self._ranges.low / 2 + self._ranges.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
         over = [0, *range(2, maps.dim())]
         for block in blocks(maps):
-            centred = (self._window.pad(block) - middle).to(self._ranges.low.dtype)
+            centred = self._window.pad(block).to(middle.dtype) - middle
             for row, offset in enumerate(self._window.displacements):
                 p, q = shifted_pair(centred, offset)
                 number = torch.full_like(self._ranges.low, p.numel() / p.shape[1])

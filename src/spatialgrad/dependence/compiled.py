@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -46,7 +46,15 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
             part.result()
 
 
-@numba.njit(nogil=True, cache=True)
+def _compile(function: Callable[..., None]) -> Callable[..., None]:
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's can hold a cache: compile anew in every process.
+        return numba.njit(nogil=True)(function)
+
+
+@_compile
 def _count_channels(pixels, counts, steps, first, last):  # type: ignore[no-untyped-def] # pragma: no cover
     """Count for the channels first … last − 1; pixels: (channels, a, b, c, d), steps: (displacements, 4)."""
     _, size_a, size_b, size_c, size_d = pixels.shape

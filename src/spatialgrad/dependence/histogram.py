@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -35,8 +37,10 @@ def quantize(
     dtype = torch.float64 if maps.dtype == torch.float64 else torch.float32
     # Halves keep the width of the widest float range finite.
     half = high.to(dtype) / 2 - low.to(dtype) / 2
-    scale = torch.where(half > 0, bins / 2 / half, 0.0).view(shape)
-    floor = torch.where(half > 0, low, 0.0).to(dtype).view(shape)
+    # A range so small that its inverse overflows counts as no range.
+    usable = half > bins / torch.finfo(dtype).max
+    scale = torch.where(usable, bins / 2 / half, 0.0).view(shape)
+    floor = torch.where(usable, low, 0.0).to(dtype).view(shape)
     start = 0
     for block in blocks(maps):
         target = out[start : start + len(block)]
@@ -66,9 +70,18 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
         _count_by_bincount_(counts, levels, displacements)
 
 
+@functools.cache
 def has_compiled_kernel() -> bool:
-    """Whether the extra ``[fast]`` (numba) is installed."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether the extra ``[fast]`` (numba) is installed and works here; says once if it is there but does not."""
+    if importlib.util.find_spec("numba") is None:
+        return False
+    try:
+        importlib.import_module("spatialgrad.dependence.compiled")
+    except Exception as error:
+        # Another package may have brought a numba that does not fit: that must not stop anybody's training.
+        warnings.warn(f"numba does not work here, so counting takes a little longer: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def _pair_indices(

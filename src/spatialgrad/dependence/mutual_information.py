@@ -77,6 +77,7 @@ class MutualInformation:
         self._window, self._bins, self._drop_near = window, bins, drop_near
         self._ranges = Ranges(channels, device)
         self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
+        self._num_nonzero = torch.zeros_like(self._num_pixels)
         self._num_bins = 0
         self._counts: Tensor | None = None
 
@@ -90,7 +91,7 @@ class MutualInformation:
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Ranges and number of pixels, or the counts."""
         if self._counts is None:
-            return [*self._ranges.partials(), (self._num_pixels, "sum")]
+            return [*self._ranges.partials(), (self._num_pixels, "sum"), (self._num_nonzero, "sum")]
         return [(self._counts, "sum")]
 
     def end_pass(self) -> None:
@@ -102,7 +103,9 @@ class MutualInformation:
             self._ranges.low.clamp_(max=0)
             self._ranges.high.clamp_(min=0)
         num_pixels = int(self._num_pixels)
-        self._num_bins = sturges_bins(num_pixels) if isinstance(self._bins, str) else self._bins
+        # What is dropped is no sample: of the values that stay, an average channel decides.
+        samples = int(self._num_nonzero) // len(self._ranges.low) if self._drop_near else num_pixels
+        self._num_bins = sturges_bins(samples) if isinstance(self._bins, str) else self._bins
         levels = self._num_bins + (1 if self._drop_near else 0)
         # Known before anything is counted: no cell can hold more than all pixels.
         dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
@@ -113,10 +116,15 @@ class MutualInformation:
         """S, shape (channels, *kernel_size)."""
         if self._counts is None:
             raise RuntimeError("The maps were not counted yet: two passes come before the result.")
-        values = [nmi_from_counts(counts, drop_near=self._drop_near) for counts in self._counts]
-        if not values:
-            return self._window.arrange(self._ranges.low.new_empty(len(self._ranges.low), 0))
-        return self._window.arrange(torch.stack(values, dim=1))
+        values = self._ranges.low.new_empty(len(self._ranges.low), len(self._counts))
+        for column, counts in enumerate(self._counts):
+            values[:, column] = nmi_from_counts(counts, drop_near=self._drop_near)
+        if self._drop_near:
+            # Where no pair was left, nothing can be learned from the neighbour: 0. But where no pair was left at all,
+            # there is nothing to measure.
+            nothing = values.isnan()
+            values = torch.where(nothing & ~nothing.all(), 0.0, values)
+        return self._window.arrange(values)
 
     @property
     def _pads_with_zeros(self) -> bool:
@@ -126,6 +134,8 @@ class MutualInformation:
         self._window.check_fits(maps.shape[2:])
         self._ranges.observe(maps, skip_zeros=self._drop_near)
         self._num_pixels += len(maps) * math.prod(self._window.padded_size(maps.shape[2:]))
+        if self._drop_near:
+            self._num_nonzero += torch.count_nonzero(maps)
 
     def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
         zero_level = self._num_bins if self._drop_near else None
@@ -148,8 +158,7 @@ def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
     Args:
         counts: Integer counts, shape (channels, levels, levels). With `drop_near` the last level is that of exact
             zeros.
-        drop_near: Leave out exact zeros and the diagonal. A channel that keeps no pair counts as 0, unless none of
-            the channels keeps any: then there is nothing to measure, and all are NaN.
+        drop_near: Leave out exact zeros and the diagonal.
 
     Returns:
         Shape (channels,), between 0 and 1; NaN where there is no entropy.
@@ -162,10 +171,7 @@ def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
     joint_entropy = torch.special.entr(joint).sum((1, 2))
     entropies = torch.special.entr(joint.sum(1)).sum(1) + torch.special.entr(joint.sum(2)).sum(1)
     nmi = ((entropies - joint_entropy) / joint_entropy).clamp(0, 1)
-    nmi = torch.where(joint_entropy > 0, nmi, math.nan)
-    if drop_near:
-        nmi = torch.where(nmi.isnan() & ~nmi.isnan().all(), 0.0, nmi)
-    return nmi
+    return torch.where(joint_entropy > 0, nmi, math.nan)
 
 
 def check_bins(bins: int | str) -> None:

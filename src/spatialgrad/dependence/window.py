@@ -162,6 +162,8 @@ class Window:
             padded[:, :, *inner] = maps
             return padded
         for axis, (pad, side) in enumerate(zip(self.padding, size, strict=True)):
+            if self.padding_mode == "reflect" and max(pad) >= side:
+                raise ValueError(f"Padding {pad} by reflection needs maps larger than {tuple(size)}.")
             if any(pad):
                 index = _border_index(side, pad, self.padding_mode, maps.device)
                 maps = maps.index_select(2 + axis, index)
