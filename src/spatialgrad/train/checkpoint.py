@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -29,7 +29,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     with replacing(newest, keep_as=previous) as file:
         kept = _KeepsError(file)
         try:
-            torch.save(state, kept)
+            torch.save(state, cast("IO[bytes]", kept))
         except RuntimeError as error:
             # torch's writer says where in its own code it failed; what the system said is the reason.
             raise kept.error or error from error

@@ -42,7 +42,7 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     """
     try:
         import onnx
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ImportError as error:
         raise ConfigError(f"ONNX needs {error.name}: pip install onnx onnxscript onnxruntime") from error

@@ -39,6 +39,7 @@ class Machine:
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.device: torch.device = self.fabric.device
         self.is_first: bool = self.fabric.is_global_zero
+        self.precision = self.fabric.strategy.precision
 
     @property
     def shards(self) -> bool:
@@ -47,7 +48,7 @@ class Machine:
 
     def place_(self, model: nn.Module) -> None:
         """Move a network to this process's device, in the precision and layout that it is trained in."""
-        self.fabric.strategy.precision.convert_module(model)
+        self.precision.convert_module(model)
         model.to(self.device)
         if self.config.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -93,9 +94,9 @@ class Machine:
                 if self.world_size == 1:
                     raise
                 outcome = (None, error)
-        value, error = self.fabric.broadcast(outcome)
-        if error is not None:
-            raise error
+        value, failure = self.fabric.broadcast(outcome)
+        if failure is not None:
+            raise failure
         return value
 
     def model_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class _Speaking(Reporter):
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class Bars(_Speaking):
+class _Bars(_Speaking):
     """Two bars on a terminal: the whole training, and the epoch with loss, accuracy and images a second."""
 
     def __init__(self, console: Console) -> None:
@@ -151,7 +151,7 @@ class Bars(_Speaking):
         self.bars.stop()
 
 
-class PlainLines(_Speaking):
+class _PlainLines(_Speaking):
     """A line per epoch, and one a minute within long ones: for log files."""
 
     interval = SILENCE
@@ -192,7 +192,7 @@ def make_reporter(console: Console | None, *, first: bool) -> Reporter:
     if not first:
         return Reporter()
     console = console or Console()
-    return Bars(console) if console.is_terminal and not console.is_dumb_terminal else PlainLines(console)
+    return _Bars(console) if console.is_terminal and not console.is_dumb_terminal else _PlainLines(console)
 
 
 def describe(metrics: Mapping[str, float]) -> str:

@@ -92,7 +92,7 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
     again = f"\n  going on    after step {at.step} (epoch {at.epoch + 1})" if at.step else ""
     reporter.message(
         f"{config.model.name} on {trainer.task.description}, method {config.method.name}, seed {config.seed}\n"
-        f"  network     {trainer.cost}\n"
+        f"  network     {trainer.learner.cost}\n"
         f"  schedule    {config.budget.epochs} epochs of {trainer.steps_per_epoch} steps, batch "
         f"{config.data.batch_size}, {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g}\n"
         f"  machine     {where}, {config.machine.precision}\n"

@@ -22,7 +22,7 @@ class Board:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigError("--tensorboard needs the package tensorboard: pip install tensorboard") from error
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step)  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Write one value for each name."""
