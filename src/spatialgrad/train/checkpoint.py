@@ -14,6 +14,8 @@ import torch
 
 from spatialgrad.train.errors import CheckpointError, StorageError
 
+UNFINISHED = ".writing"
+"""Ending of a file that was being written when its process was killed."""
 NEWEST, PREVIOUS, DAMAGED = "checkpoint.pt", "checkpoint.previous.pt", "checkpoint.damaged.pt"
 
 
@@ -103,7 +105,7 @@ def replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[IO[bytes]]
     Raises:
         StorageError: If the system cannot write it.
     """
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = path.with_name(f".{path.name}{UNFINISHED}")
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -85,10 +85,13 @@ class Trainer:
             return self._finish()
         finally:
             self.reporter.stop()
-            for lines in (*self.logs.values(), self.timings):
-                lines.close()
-            if self.board is not None:
-                self.board.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        for lines in (*self.logs.values(), self.timings):
+            lines.close()
+        if self.board is not None:
+            self.board.close()
 
     def _train_epoch(self) -> None:
         at = self.position

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from spatialgrad.train.checkpoint import replacing
+from spatialgrad.train.checkpoint import UNFINISHED, replacing
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.config_io import differences, from_dict, to_dict
 from spatialgrad.train.errors import ConfigError, FolderInUseError, OtherConfigError, StorageError
@@ -74,13 +74,14 @@ def claim(folder: Path, config: TrainConfig) -> None:
             raise OtherConfigError(
                 "\n".join([f"{folder} holds a run with another config:", *lines, "Choose another folder with --out."])
             )
-    else:
-        strangers = [entry.name for entry in folder.iterdir() if entry.name != LOCK]
-        if strangers:
-            raise OtherConfigError(
-                f"{folder} is not a run's folder: it holds {', '.join(sorted(strangers)[:3])} but no {CONFIG}. Choose "
-                "another one with --out."
-            )
+        return
+    own = {LOCK} | {entry.name for entry in folder.iterdir() if entry.name.endswith(UNFINISHED)}
+    strangers = sorted(entry.name for entry in folder.iterdir() if entry.name not in own)
+    if strangers:
+        raise OtherConfigError(
+            f"{folder} is not a run's folder: it holds {', '.join(strangers[:3])} but no {CONFIG}. Choose another one "
+            "with --out."
+        )
     write_json(path, to_dict(config))
 
 

@@ -19,7 +19,7 @@ from spatialgrad.train.environment import describe_environment
 from spatialgrad.train.machine import Machine
 from spatialgrad.train.progress import Reporter, duration, make_reporter
 from spatialgrad.train.result import Result, read_result
-from spatialgrad.train.run_folder import ENVIRONMENT, TIMINGS, Lines, claim, locked, read_config, write_json
+from spatialgrad.train.run_folder import ENVIRONMENT, claim, locked, read_config, write_json
 from spatialgrad.train.stop import Stop
 from spatialgrad.train.tasks import TASKS
 
@@ -50,6 +50,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
             reporter.message(f"{config.folder} is finished already.")
         else:
             trainer = Trainer(config, machine, task, reporter, stop)
+            stack.callback(trainer.close)
             if machine.is_first:
                 _announce(trainer, reporter)
                 _record_session(trainer, reporter)
@@ -118,4 +119,4 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
             reporter.message(f"Not the same environment as at first ({names}): results may differ in the last digits.")
     else:
         write_json(path, environment)
-    Lines(trainer.folder / TIMINGS).append(session)
+    trainer.timings.append(session)
