@@ -6,11 +6,11 @@ import time
 
 import pytest
 import torch
-from train_helpers import SILENT, Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for
 
 from spatialgrad.train import InterruptedTraining, read_lines, resume
 from spatialgrad.train.checkpoint import read_checkpoint
 from spatialgrad.train.stop import Stop
+from train_helpers import SILENT, Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for
 
 METHODS = ["baseline", "sgs", "dbb", "dyrep"]
 KILLED = {"budget": {"checkpoint_steps": 1}}

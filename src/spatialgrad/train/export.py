@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +51,18 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     task, model = load_task_and_model(folder)
     # Two different images: a batch of one would be taken for a constant.
     images = torch.randn(2, *task.input_size, generator=torch.Generator().manual_seed(0))
-    program = torch.onnx.export(
-        model.float(),
-        (images,),
-        dynamo=True,
-        input_names=["images"],
-        output_names=["output"],
-        dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        # The exporter's own use of what torch has deprecated.
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model.float(),
+            (images,),
+            dynamo=True,
+            input_names=["images"],
+            output_names=["output"],
+            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+            verbose=False,
+        )
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
     content = program.model_proto.SerializeToString()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from spatialgrad.train.checkpoint import UNFINISHED, replacing
 from spatialgrad.train.config import TrainConfig
@@ -123,13 +124,14 @@ class Lines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: IO[bytes] | None = None
+        self._file: io.FileIO | None = None
 
     def append(self, values: dict[str, Any]) -> None:
         """Add a line."""
+        rest = json.dumps(values, ensure_ascii=False).encode() + b"\n"
         try:
-            self._opened().write(json.dumps(values, ensure_ascii=False).encode() + b"\n")
-            self._opened().flush()
+            while rest:  # the system may take a part only
+                rest = rest[self._opened().write(rest) :]
         except OSError as error:
             raise StorageError(
                 f"cannot write to {self.path}: {error.strerror or error}. The checkpoints are untouched."
@@ -164,7 +166,16 @@ class Lines:
             self._file.close()
             self._file = None
 
-    def _opened(self) -> IO[bytes]:
+    def _opened(self) -> io.FileIO:
         if self._file is None:
-            self._file = open(self.path, "ab")
+            _drop_unfinished_line(self.path)
+            # Without a buffer, which would still be full of what a full disk did not take.
+            self._file = open(self.path, "ab", buffering=0)
         return self._file
+
+
+def _drop_unfinished_line(path: Path) -> None:
+    """Cut off a line that was being written when its process was killed."""
+    content = path.read_bytes() if path.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
