@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -133,5 +134,8 @@ def _default_config(arguments: Sequence[str]) -> TrainConfig:
 
 
 def _fail(error: object, code: int) -> int:
-    print(f"spatialgrad: {error}", file=sys.stderr)
+    # Errors of a training are those of all its processes together: one of them says it.
+    first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    if first or not isinstance(error, TrainError):
+        print(f"spatialgrad: {error}", file=sys.stderr)
     return code

@@ -105,6 +105,8 @@ class Learner:
         lr = self.learning_rate(step)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
+        if machine.shards:
+            machine.share_buffers_(self.module)  # as DDP does by itself
         loss, sums = self.task.loss(self.model, batch)
         if machine.world_size > 1:
             # Gradients are averaged over processes: give every image the same weight where shares differ.

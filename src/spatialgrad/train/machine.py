@@ -76,9 +76,16 @@ class Machine:
 
     def share_buffers_(self, model: nn.Module) -> None:
         """Give every process the first one's BatchNorm statistics, which are the ones that are saved."""
-        if self.world_size > 1:
-            for buffer in model.buffers():
-                dist.broadcast(buffer, src=0)
+        if self.world_size == 1:
+            return
+        buffers: dict[torch.dtype, list[torch.Tensor]] = {}
+        for buffer in model.buffers():
+            buffers.setdefault(buffer.dtype, []).append(buffer)
+        for several in buffers.values():
+            flat = torch.cat([buffer.flatten() for buffer in several])
+            dist.broadcast(flat, src=0)
+            for buffer, part in zip(several, flat.split([buffer.numel() for buffer in several]), strict=True):
+                buffer.copy_(part.view_as(buffer))
 
     def agree(self, code: int) -> int:
         """The largest of every process's codes."""
