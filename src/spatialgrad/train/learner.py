@@ -101,7 +101,7 @@ class Learner:
         """
         machine, clip_norm = self.machine, self.config.optimizer.clip_norm
         # Dropout is a function of seed, step and rank, so that no random state has to be saved.
-        torch.manual_seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
+        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
         lr = self.learning_rate(step)
         for group in self._optimizer.param_groups:
             group["lr"] = lr

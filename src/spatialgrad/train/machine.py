@@ -87,6 +87,13 @@ class Machine:
             for buffer, part in zip(several, flat.split([buffer.numel() for buffer in several]), strict=True):
                 buffer.copy_(part.view_as(buffer))
 
+    def seed(self, number: int) -> None:
+        """Seed the random numbers of the CPU and of this process's device."""
+        # Not torch.manual_seed: it takes a millisecond where CUDA, for which it prepares, is not in use.
+        torch.default_generator.manual_seed(number)
+        if self.device.type != "cpu":
+            getattr(torch, self.device.type).manual_seed(number)
+
     def agree(self, code: int) -> int:
         """The largest of every process's codes."""
         return highest(code, self.device)
