@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c const
 SETUP := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint docs benchmark clean
+.PHONY: help demo test quick lint docs benchmark clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,8 +26,11 @@ $(VENV)/.test: $(VENV)/bin/python $(SETUP)
 demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (under 3 minutes).
 	$(VENV)/bin/spatialgrad demo
 
-test: lint ## Install what the tests need, check style and types, run the tests.
+test: lint ## Install what the tests need, check style and types, run all tests.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+quick: $(VENV)/.test ## The tests that do not take minutes.
+	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.test ## ruff and mypy.
 	$(VENV)/bin/ruff check .

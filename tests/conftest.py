@@ -5,6 +5,8 @@ import os
 import pytest
 import torch
 
+from helpers import define_torchvision_operators
+
 
 @pytest.fixture(autouse=True)
 def _seeded():
@@ -23,3 +25,5 @@ def data_folder():
 def pytest_configure(config):
     # Two xdist workers on two cores: more threads per worker would only fight each other.
     torch.set_num_threads(1)
+    # Lightning, Transformers and timm import torchvision if it is there.
+    define_torchvision_operators()

@@ -1,5 +1,6 @@
 """Properties that hold for any convolution (hypothesis)."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from spatialgrad import SpatialGradientScaling, normalized_mutual_information, scaling_from_dependence
+
+# torch's advice about even kernels, which are among the random ones
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 

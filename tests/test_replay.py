@@ -50,6 +50,25 @@ def test_two_passes_see_the_same_batches_and_leave_no_trace(kind):
     assert all(map(torch.equal, epoch_after(measure=True), epoch_after(measure=False)))
 
 
+@pytest.mark.parametrize("kind", loaders())
+def test_a_seed_decides_about_the_batches_and_leaves_no_trace(kind):
+    def batches(seed, state):
+        torch.manual_seed(state)
+        random.seed(state)
+        np.random.seed(state)
+        loader = loaders()[kind]
+        before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+        with Replay(loader, 2, seed=seed) as replay:
+            first, again = ([x for x, _ in replay] for _ in range(2))
+        assert all(map(torch.equal, first, again))
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+        return torch.cat(first)
+
+    assert torch.equal(batches(seed=5, state=1), batches(seed=5, state=2))
+    assert not torch.equal(batches(seed=5, state=1), batches(seed=6, state=1))
+
+
 def test_one_shot_iterators_are_kept():
     with Replay((torch.full((1,), float(i)) for i in range(9)), 3) as replay:
         assert [float(x) for x in replay] == [0, 1, 2]

@@ -144,7 +144,8 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
 def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
     """Gives a function that puts a model sharded with `fully_shard` together, for one forward pass of each process.
 
-    The forward pass then talks to no other process, so that processes without a batch need not take part. All
+    The forward pass then talks to no other process, so that processes without a batch need not take part. (A sharded
+    unit that is called twice in one forward pass still gathers itself again: then all need equally many batches.) All
     processes must call the function together; for any other model it does nothing.
     """
     fsdp = sys.modules.get("torch.distributed.fsdp")

@@ -39,6 +39,7 @@ def measure_dependence(
     *,
     batches: int | None = None,
     forward: Forward | None = None,
+    seed: int | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> dict[str, Tensor]:
     """Run a model over the same few batches and measure the spatial dependence of its convolutions' inputs.
@@ -53,6 +54,7 @@ def measure_dependence(
         data: A loader, a list of batches, or one batch.
         batches: How many batches to take; by default all of a list, and 2 of anything else.
         forward: ``forward(model, batch)``; see `default_forward`.
+        seed: What to draw the batches from, instead of the present random states.
         group: The processes to agree with; by default all of them.
 
     Returns:
@@ -62,7 +64,7 @@ def measure_dependence(
     feed = _Feed(for_one_process(model), forward or default_forward, group)
     called: set[str] = set()
     with feed.announcing_failure():
-        replay = Replay(data, batches)
+        replay = Replay(data, batches, seed=seed)
     with replay, quiet_evaluation(module), gathering(module) as gather:
         for _ in range(max(estimator.num_passes for estimator in estimators.values())):
             observers = {

@@ -27,11 +27,13 @@ class Replay:
         data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor or a dict). Of a
             list or dict of loaders, the batches are lists or dicts with a batch of each.
         batches: How many batches to take; by default all of a list, and 2 of anything else.
+        seed: What to start the random states from instead, while this lasts.
     """
 
-    def __init__(self, data: Any, batches: int | None = None) -> None:
+    def __init__(self, data: Any, batches: int | None = None, *, seed: int | None = None) -> None:
         if batches is not None and batches < 1:
             raise ValueError(f"Invalid batches: {batches}; at least one is needed.")
+        self._seed = seed
         leaves, structure = tree_flatten(data)
         loaders = [unwrap_loader(leaf) for leaf in leaves]
         if loaders and all(isinstance(loader, DataLoader) for loader in loaders):
@@ -53,6 +55,8 @@ class Replay:
 
     def __iter__(self) -> Iterator[Any]:
         self._state.restore()
+        if self._seed is not None:
+            self._state.reseed(self._seed)
         return islice(iter(self._source), self.batches)
 
     def __enter__(self) -> Replay:
@@ -133,6 +137,18 @@ class _RandomState:
             generator.set_state(state)
         for part, epoch in self._epochs:
             part.epoch = epoch
+
+    def reseed(self, seed: int) -> None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        # Not torch.manual_seed: it would reach devices whose state was not kept.
+        torch.default_generator.manual_seed(seed)
+        if self._cuda is not None:
+            torch.cuda.manual_seed_all(seed)
+        if self._mps is not None:
+            torch.mps.manual_seed(seed)
+        for generator, _ in self._generators:
+            generator.manual_seed(seed)
 
 
 def _parts_of(loader: Any) -> list[Any]:

@@ -80,8 +80,7 @@ class SpatialGradientScaling:
         drop_near: bool = False,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        _check_settings(k, dependence, warmup, every, apply)
-        check_bins(bins)
+        check_settings(k, dependence, warmup, every, apply, bins)
         self.k, self.dependence, self.warmup, self.every = k, dependence, warmup, every
         self.bins, self.drop_near, self.process_group = bins, drop_near, process_group
         self.num_updates = 0
@@ -159,13 +158,17 @@ class SpatialGradientScaling:
             return False
         return epoch == self.warmup or epoch % self.every == 0
 
-    def update(self, data: Any, batches: int | None = None, *, forward: Forward | None = None) -> dict[str, Tensor]:
+    def update(
+        self, data: Any, batches: int | None = None, *, forward: Forward | None = None, seed: int | None = None
+    ) -> dict[str, Tensor]:
         """Measure the input maps of all convolutions and replace every scaling; nothing else changes.
 
         Args:
             data: A loader, a list of batches, or one batch. Batches may be tensors, (x, y) tuples, or dicts.
             batches: How many batches to use; by default 2 of a loader and all of a list.
             forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
+            seed: What a shuffling loader draws its batches from, instead of the present random states: a training
+                that resumes here then measures the same ones.
 
         Returns:
             The new scalings by qualified name.
@@ -179,6 +182,7 @@ class SpatialGradientScaling:
             data,
             batches=batches,
             forward=forward,
+            seed=seed,
             group=self.process_group,
         )
         new = {name: scaling_from_dependence(S, self.k) for name, S in found.items()}
@@ -293,7 +297,8 @@ def _name_of(function: Any) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _check_settings(k: float, dependence: Any, warmup: int, every: int, apply: str) -> None:
+def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: str, bins: int | str) -> None:
+    """Raise `ValueError` for settings that `SpatialGradientScaling` cannot work with."""
     if not (math.isfinite(k) and k > 0):
         raise ValueError(f"Invalid k: {k}; it must be a positive number (the paper's default is 5).")
     if not (dependence in ("mutual-information", "autocorrelation", None) or callable(dependence)):
@@ -304,3 +309,4 @@ def _check_settings(k: float, dependence: Any, warmup: int, every: int, apply: s
         raise ValueError(f"Invalid schedule: warmup={warmup} must be at least 0 and every={every} at least 1.")
     if apply not in APPLY:
         raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(APPLY)}.")
+    check_bins(bins)

@@ -33,6 +33,12 @@ def _special(name, kind):
     return info
 
 
+def _pax_name(name):
+    info = tarfile.TarInfo("harmless")
+    info.pax_headers = {"path": name}
+    return info
+
+
 @pytest.mark.parametrize("ending", MODES)
 def test_extracts_everything(tmp_path, ending):
     archive = _archive(tmp_path, FILES, ending)
@@ -69,6 +75,7 @@ MALICIOUS = {
     "link to the parent": lambda outside: [(_link("way", ".."), b""), ("way/canary", b"x")],
     "link to a file outside": lambda outside: [(_link("canary", outside / "canary"), b""), ("canary", b"x")],
     "hard link": lambda outside: [(_link("canary", outside / "secret", tarfile.LNKTYPE), b"")],
+    "null byte": lambda outside: [(_pax_name("set/a\0b"), b"x")],
     "device": lambda outside: [(_special("null", tarfile.CHRTYPE), b"")],
     "pipe": lambda outside: [(_special("pipe", tarfile.FIFOTYPE), b"")],
 }
@@ -138,7 +145,7 @@ def test_a_flipped_bit_in_compressed_data_is_noticed_though_every_file_is_there(
         read_files(archive, {"a"})
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.integers(0, 3 * 512), byte=st.integers(0, 255))
 def test_damaged_headers_give_our_error_or_stay_inside(tmp_path, position, byte):
     data = bytearray(tar_bytes([("set/a", b"first"), ("set/b", b"second")]))
@@ -152,7 +159,7 @@ def test_damaged_headers_give_our_error_or_stay_inside(tmp_path, position, byte)
     assert set(files) <= {"a", "b"}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=0, max_size=2000))
 def test_no_noise_is_an_archive(tmp_path, noise):
     for ending in MODES:

@@ -202,13 +202,16 @@ def test_evaluation_can_be_on_the_training_images(folder):
 
 
 def test_a_data_set_on_another_device_makes_batches_there():
-    data = _memory()
-    split = data.train.to("meta")
-    batches = list(
-        split.load([torch.arange(4)], image_size=16, resized_crop=None, device=torch.device("meta"), num_workers=0)
-    )
-    assert batches[0][0].device.type == "meta"
-    assert batches[0][0].shape == (4, 3, 16, 16)
+    device = torch.device("meta")
+    split = _memory().train.to(device)
+    loaded = split.load([torch.arange(4)], image_size=16, resized_crop=None, device=device, num_workers=0)
+    images, labels = next(loaded)
+    assert images.device == labels.device == device
+    assert images.shape == (4, 3, 16, 16)
+
+
+def test_moving_a_data_set_changes_no_batch(dataset):
+    assert _same(_epoch(dataset), _epoch(dataset.to("cpu")))
 
 
 @pytest.mark.parametrize(

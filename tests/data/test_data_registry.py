@@ -6,7 +6,7 @@ import pytest
 
 import spatialgrad.data
 from data_files import write_cifar100
-from spatialgrad.data import data_root, get_dataset_files, list_datasets, load_dataset
+from spatialgrad.data import DataError, data_root, get_dataset_files, list_datasets, load_dataset
 from spatialgrad.data.registry import SOURCES
 
 NAMES = ["fashion-mnist-mini", "fashion-mnist", "cifar10", "cifar100", "imagenet"]
@@ -75,10 +75,12 @@ def test_get_of_the_shipped_set_has_nothing_to_do():
     assert lines == [f"fashion-mnist-mini is there already: {place}"]
 
 
-def test_what_cannot_be_read_is_our_error(tmp_path):
-    (tmp_path / "cifar-100-python").mkdir()
-    (tmp_path / "cifar-100-python" / "train").mkdir()
-    with pytest.raises(spatialgrad.data.DataError, match="cifar-100-python has no file train"):
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that is there but cannot be read")
+def test_a_disk_that_cannot_be_read_is_our_error(tmp_path):
+    write_cifar100(tmp_path / "cifar-100-python")
+    (tmp_path / "cifar-100-python" / "test").unlink()
+    (tmp_path / "cifar-100-python" / "test").symlink_to("/proc/self/mem")
+    with pytest.raises(DataError, match=r"cifar100 cannot be read .*Input/output error"):
         load_dataset("cifar100", tmp_path)
 
 

@@ -14,9 +14,9 @@ IDS = {"n01484850": 1, "n01440764": 2, "n01443537": 3}
 TRUTH = [3, 1, 2, 2, 1]
 
 
-def _devkit():
+def _devkit(ids=IDS):
     synsets = np.zeros(4, dtype=[("ILSVRC2012_ID", object), ("WNID", object), ("num_children", object)])
-    for row, (name, number) in enumerate([*IDS.items(), ("n00001740", 4)]):
+    for row, (name, number) in enumerate([*ids.items(), ("n00001740", 4)]):
         synsets[row] = (number, name, 0 if number < 4 else 3)
     meta = io.BytesIO()
     savemat(meta, {"synsets": synsets})
@@ -94,7 +94,14 @@ def test_a_malicious_inner_archive_does_nothing(root):
     assert not list(root.parent.rglob("canary*"))
 
 
-@pytest.mark.parametrize("name", ["../n01440764.tar", "n01440764.txt"])
+def test_a_malicious_devkit_does_nothing(root):
+    (root / DEVKIT).write_bytes(_devkit({"../../canary": 1, "n01440764": 2, "n01443537": 3}))
+    with pytest.raises(CorruptDataError, match=r"has a class '../../canary', which is not a WordNet name"):
+        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+    assert not list(root.parent.rglob("canary*"))
+
+
+@pytest.mark.parametrize("name", ["../n01440764.tar", "n01440764.txt", "...tar"])
 def test_only_archives_of_classes_are_expected(root, name):
     (root / TRAIN).write_bytes(tar_bytes([(name, tar_bytes([("canary.JPEG", image_bytes())]))]))
     with pytest.raises(CorruptDataError):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -71,6 +71,7 @@ def test_evaluation_takes_the_centre_of_the_resized_image():
     assert resize_and_crop(Image.fromarray(down), 224)[0, [0, -1], 0].tolist() == [16, 239]
 
 
+@settings(deadline=None)
 @given(
     width=st.integers(1, 800),
     height=st.integers(1, 800),

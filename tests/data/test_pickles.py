@@ -1,10 +1,11 @@
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spatialgrad.data
@@ -101,6 +102,24 @@ def test_what_a_pickle_does_to_the_stand_ins_does_not_last():
     np.testing.assert_array_equal(read_pickle(GOOD, "x")[b"data"], VALUE["data"])
 
 
+def test_a_huge_memo_index_does_not_fill_the_memory():
+    evil = b"\x80\x02}r\x00\x00\x00\x04."  # an empty dictionary, to be remembered as number 2**26
+    tracemalloc.start()
+    try:
+        assert read_pickle(evil, "x") == {}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("instruction", ["BYTEARRAY8", "NEWOBJ", "INST", "OBJ", "BINPERSID", "EXT1", "NEXT_BUFFER"])
+def test_other_instructions_are_refused(instruction):
+    evil = b"\x80\x05" + getattr(pickle, instruction) + b"\0\0\0\0\1\0\0\0."
+    with pytest.raises(CorruptDataError, match=r"^x cannot be read as a pickle of arrays \(KeyError"):
+        read_pickle(evil, "x")
+
+
 def test_a_shape_that_does_not_fit_its_bytes_is_refused():
     content = GOOD.replace(b"K\x04K\x06\x86", b"K\x05K\x06\x86")
     assert content != GOOD
@@ -109,8 +128,14 @@ def test_a_shape_that_does_not_fit_its_bytes_is_refused():
 
 
 def test_the_content_must_be_a_dictionary():
-    with pytest.raises(CorruptDataError, match="x holds a list"):
+    with pytest.raises(CorruptDataError, match=r"x cannot be read .*it holds a list, not a dictionary"):
         read_pickle(pickle.dumps([1, 2]), "x")
+
+
+def test_an_array_that_was_never_filled_is_refused():
+    evil = b"}S'data'\ncnumpy.core.multiarray\n_reconstruct\n(tRs."
+    with pytest.raises(CorruptDataError, match=r"^x cannot be read"):
+        read_pickle(evil, "x")
 
 
 def test_every_truncation_is_noticed():
@@ -119,6 +144,7 @@ def test_every_truncation_is_noticed():
             read_pickle(GOOD[:length], "x")
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255), st.binary(max_size=4))
 def test_damage_gives_our_error_or_harmless_values(position, byte, extra):
     damaged = GOOD[:position] + bytes([byte]) + extra + GOOD[position + 1 :]

@@ -2,13 +2,14 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spatialgrad.data.sampling import batch_bounds, check_shares, epoch_order, rank_bounds
 from spatialgrad.data.seeding import generator_for
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 300),
     per_rank=st.integers(1, 16),

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spatialgrad.data import load_dataset, stratified_indices, validation_split
@@ -27,6 +27,7 @@ def test_it_depends_on_the_seed_only():
     assert held_out[:8].tolist() == [0, 5, 7, 12, 19, 20, 41, 46]
 
 
+@settings(deadline=None)
 @given(
     labels=st.lists(st.integers(0, 6), min_size=1, max_size=200),
     fraction=st.floats(0.01, 0.99),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -33,26 +34,30 @@ SIZES = {
     "vgg19": (39_327_652, 417_415_168),
     "xception": (21_013_988, 1_129_865_728),
 }
-# Where the literature rounds: parameters in millions, multiply-accumulates in 10⁹.
+# The same where the literature rounds.
 ROUNDED_SIZES = {
-    "resnet18-imagenet": ("11.7", "1.81"),
-    "resnet34-imagenet": ("21.8", "3.66"),
-    "resnet50-imagenet": ("25.6", "4.09"),
-    "vgg16-slim": ("15.0", "0.31"),
+    "resnet18-imagenet": (11.7e6, 1.81e9),
+    "resnet34-imagenet": (21.8e6, 3.66e9),
+    "resnet50-imagenet": (25.6e6, 4.09e9),
+    "vgg16-slim": (15e6, 313e6),
 }
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 every_model = pytest.mark.parametrize("name", list_models())
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("g++") or shutil.which("clang++")), reason="torch.compile needs a C++ compiler"
+)
 # The ImageNet networks shrink an image 32 times, so that smaller ones would leave batch normalization one
 # pixel per channel.
 SIDES = {name: (64, 96) if name.endswith("-imagenet") else (32, 40) for name in list_models()}
 
 
-def count(name, **options):
+@cache
+def count(name, scale=1.0):
     """Return parameters and multiply-accumulates for one image, without allocating the weights."""
     height, width = model_info(name).input_size
     with torch.device("meta"):
-        model = create_model(name, **options).eval()
+        model = create_model(name, width=scale).eval()
         image = torch.empty(1, 3, height, width)
     with FlopCounterMode(display=False) as counter:
         model(image)
@@ -80,11 +85,10 @@ def batch(name, num_images=8):
 
 @every_model
 def test_parameters_and_multiply_accumulates(name):
-    parameters, macs = count(name)
     if name in SIZES:
-        assert (parameters, macs) == SIZES[name]
+        assert count(name) == SIZES[name]
     else:
-        assert (f"{parameters / 1e6:.1f}", f"{macs / 1e9:.2f}") == ROUNDED_SIZES[name]
+        assert count(name) == pytest.approx(ROUNDED_SIZES[name], rel=0.0025)
 
 
 def test_the_documentation_gives_these_sizes():
@@ -133,16 +137,16 @@ def test_gradient_reaches_every_parameter(name):
     # again: such parameters would have no gradient by rights. With fixed statistics, all have one.
     # The few hidden numbers of an excitation may all be rectified to 0 under one seed, not under every seed.
     images, labels = batch(name)
-    unreached = {"all"}
+    unreached = {path for path, _ in pocket_model(name).named_parameters()}
     for seed in range(4):
         torch.manual_seed(seed)
         model = calibrated(pocket_model(name), images).eval()
         F.cross_entropy(model(images), labels).backward()
-        gradients = {path: parameter.grad for path, parameter in model.named_parameters()}
-        assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())
-        if seed == 0:
-            unreached = set(gradients)
-        unreached -= {path for path, gradient in gradients.items() if gradient.abs().max() > 1e-7}
+        for path, parameter in model.named_parameters():
+            assert parameter.grad is not None, path
+            assert parameter.grad.isfinite().all(), path
+            if parameter.grad.abs().max() > 1e-7:
+                unreached.discard(path)
         if not unreached:
             break
     assert not unreached
@@ -164,7 +168,7 @@ def test_the_seed_decides_the_weights(name):
 
 @every_model
 def test_more_width_is_a_larger_network(name):
-    sizes = [count(name, width=width) for width in (0.125, 0.25, 0.5, 1.0, 1.5)]
+    sizes = [count(name, width) for width in (0.125, 0.25, 0.5, 1.0)]
     for (parameters, macs), (more_parameters, more_macs) in pairwise(sizes):
         assert parameters < more_parameters
         assert macs < more_macs
@@ -200,31 +204,42 @@ def test_channels_last_gives_the_same_logits(name):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler")
+@needs_compiler
 @pytest.mark.parametrize(
-    "name",
+    ("name", "options"),
     [
-        "mobilenetv2",
-        "preactresnet18",
-        "pyramidnet110-a48",
-        "resnet18",
-        "seresnet18",
-        "shufflenet",
-        "vgg11",
-        "xception",
+        ("mobilenetv2", {}),
+        ("preactresnet18", {}),
+        ("pyramidnet110-a48", {"layers": 20}),  # 110 layers, no two alike, are minutes of C++
+        ("resnet18", {}),
+        ("seresnet18", {}),
+        ("shufflenet", {}),
+        ("vgg11", {}),
+        ("xception", {}),
     ],
 )
-def test_the_compiled_network_computes_the_same(name):
+def test_the_compiled_network_gives_the_same_logits(name, options):
+    images, _ = batch(name, num_images=2)
+    model = calibrated(pocket_model(name, **options), images).eval()
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled = torch.compile(model, fullgraph=True)
+        torch.testing.assert_close(compiled(images), model(images), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("name", ["resnet18", "vgg11"])
+def test_the_compiled_network_gives_the_same_gradient(name):
     images, labels = batch(name, num_images=2)
     model = calibrated(pocket_model(name), images).eval()
 
-    def loss_and_gradients(network):
+    def gradient(network):
         model.zero_grad()
-        loss = F.cross_entropy(network(images), labels)
-        loss.backward()
-        return loss.detach(), {path: p.grad.clone() for path, p in model.named_parameters()}
+        F.cross_entropy(network(images), labels).backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
-    expected = loss_and_gradients(model)
+    expected = gradient(model)
     torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True)
-    torch.testing.assert_close(loss_and_gradients(compiled), expected, rtol=1e-3, atol=1e-4)
+    # As a whole, because rounding may take a number that is 0 but for 1e-7 to the rectifier's other side.
+    assert (gradient(torch.compile(model, fullgraph=True)) - expected).norm() < 0.02 * expected.norm()

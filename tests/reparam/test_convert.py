@@ -197,6 +197,17 @@ def test_an_error_leaves_the_model_unchanged():
     assert repr(model) == before
 
 
+def test_data_that_fails_leaves_the_model_unchanged():
+    model = randomize_(SmallNet())
+    before, expected = repr(model), evaluate(model, X)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="no batch"):
+        reparameterize_(model, DBB(), optimizer=optimizer, data=[])
+    assert repr(model) == before
+    assert torch.equal(evaluate(model, X), expected)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
+
+
 class Shared(nn.Module):
     """One convolution and its BatchNorm in two places, called three times."""
 
@@ -268,8 +279,12 @@ def test_wrapped_models():
     assert isinstance(model.stem, BranchedConv2d)
 
 
-@pytest.mark.parametrize("method", ["acb", "repvgg", "dbb"])
-@pytest.mark.parametrize("name", [n for n in list_models() if not n.endswith("-imagenet") and "pyramid" not in n])
+NETWORKS = [name for name in list_models() if not name.endswith("-imagenet") and "pyramid" not in name]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [*((n, "dbb") for n in NETWORKS), ("resnet18", "acb"), ("vgg11", "repvgg")]
+)
 def test_the_networks_of_the_paper(name, method):
     model = create_model(name, num_classes=10, width=0.125)
     with torch.no_grad():

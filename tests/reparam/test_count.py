@@ -64,7 +64,8 @@ def test_dbb_on_the_slim_vgg_costs_what_the_paper_prints():
     """All figures to the digit but one: the paper prints 34.7 M parameters, and its DBB has 34.6 M.
 
     The multiply-accumulates leave no room for other convolutions. Counted with the BatchNorms' running statistics,
-    the network for 100 classes has 34.65 M numbers, which may be what was printed for both data sets.
+    the network for 100 classes has 34.65 M numbers, but ResNet-34 would not
+    fit its printed figure if it were counted so.
     """
     model = create_model("vgg16-slim", num_classes=100)
     plain = count(model, (3, 32, 32))

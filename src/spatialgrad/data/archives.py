@@ -125,8 +125,8 @@ def safe_name(member: tarfile.TarInfo, archive: Path) -> str:
     path = PurePosixPath(member.name)
     if not (member.isreg() or member.isdir()) or member.issparse():
         raise CorruptDataError(f"{archive} holds {member.name!r}, which is neither a plain file nor a folder")
-    on_windows = PureWindowsPath(member.name)
-    if path.is_absolute() or ".." in path.parts or on_windows.anchor or ".." in on_windows.parts:
+    # A name is judged by the rules of both systems: on either, the other's is only odd.
+    if "\0" in member.name or any(way.anchor or ".." in way.parts for way in (path, PureWindowsPath(member.name))):
         raise CorruptDataError(f"{archive} holds {member.name!r}, which would be written outside of its folder")
     return str(path)
 

@@ -39,6 +39,10 @@ class Split(Protocol):
         """The same images, to be had as squares of `size`."""
         ...
 
+    def to(self, device: torch.device | str) -> Self:
+        """The same images, kept on another device if they are in memory."""
+        ...
+
     def load(
         self,
         batches: Sequence[Tensor],
@@ -93,7 +97,7 @@ class MemorySplit:
         return MemorySplit(torch.nn.functional.pad(self.images, padding), self.labels)
 
     def to(self, device: torch.device | str) -> MemorySplit:
-        """The same split on another device: batches are then put together there."""
+        """The same images on another device: batches are then put together there."""
         return MemorySplit(self.images.to(device), self.labels.to(device))
 
     def load(
@@ -172,3 +176,7 @@ class ImageDataset(Generic[S]):
             test=self.test.with_image_size(size),
             image_size=size,
         )
+
+    def to(self, device: torch.device | str) -> ImageDataset[S]:
+        """The same data set with its images on another device, if they are in memory."""
+        return replace(self, train=self.train.to(device), test=self.test.to(device))

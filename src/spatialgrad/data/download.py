@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Literal
 
 from spatialgrad.data.errors import CorruptDataError, DataError, UnreachableError
 from spatialgrad.data.source import Report
@@ -133,26 +133,28 @@ def _transfer(remote: RemoteFile, part: Path, report: Report) -> None:
 
 
 @contextmanager
-def _writing(path: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
+def _writing(path: Path, mode: Literal["ab", "wb"]) -> Iterator[Callable[[bytes], None]]:
     """Writes of which a failure is the disk's, not the network's."""
 
     def refused(error: OSError) -> DataError:
         return DataError(f"cannot write {path} ({error})")
 
     try:
-        file: IO[bytes] = path.open(mode)
+        # Without a buffer: what closing the file would still have to write could fail as well.
+        file = path.open(mode, buffering=0)
     except OSError as error:
         raise refused(error) from error
 
     def write(chunk: bytes) -> None:
+        rest = memoryview(chunk)
         try:
-            file.write(chunk)
+            while rest:
+                rest = rest[file.write(rest) :]
         except OSError as error:
             raise refused(error) from error
 
     with file:
         yield write
-        file.flush()
         os.fsync(file.fileno())
 
 

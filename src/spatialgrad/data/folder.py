@@ -54,6 +54,10 @@ class FolderSplit:
         """Itself: images get their size when they are decoded."""
         return self
 
+    def to(self, device: torch.device | str) -> FolderSplit:
+        """Itself: images are decoded in main memory, and batches sent from there."""
+        return self
+
     def load(
         self,
         batches: Sequence[Tensor],

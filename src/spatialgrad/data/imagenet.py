@@ -7,6 +7,7 @@ It may not be passed on, so that nobody but image-net.org can give it to a user;
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 from spatialgrad.data import folder
@@ -18,6 +19,7 @@ from spatialgrad.data.source import Report, Source
 
 TRAIN, VAL, DEVKIT = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"
 FOLDER = "imagenet"
+CLASS_NAME = re.compile(r"n\d{8}", re.ASCII)
 
 
 def read(place: Path) -> ImageDataset[FolderSplit]:
@@ -38,7 +40,7 @@ def fetch(root: Path, report: Report) -> Path:
 
 def unpack(root: Path, target: Path, *, num_classes: int = 1000, num_val: int = 50_000) -> None:
     """Make class folders of the three archives in `root`: all of them, or nothing."""
-    val_classes = _read_devkit(root / DEVKIT, num_classes)
+    val_classes = _read_devkit(root / DEVKIT)
     if len(val_classes) != num_val:
         raise CorruptDataError(f"{root / DEVKIT} has the classes of {len(val_classes):,} images, not {num_val:,}")
     with whole_or_nothing(target) as temporary:
@@ -55,10 +57,10 @@ def _unpack_train(archive: Path, target: Path) -> set[str]:
     classes = set()
     with open_tar(archive) as outer:
         for member in outer:
+            class_name = member.name.removesuffix(".tar")
             content = outer.extractfile(member) if member.isreg() else None
-            if content is None or not member.name.endswith(".tar"):
+            if content is None or not CLASS_NAME.fullmatch(class_name):
                 raise CorruptDataError(f"{archive} holds {member.name!r}, which is not the archive of a class")
-            class_name = Path(member.name).stem
             classes.add(class_name)
             with open_inner_tar(content) as inner:
                 for image in inner:
@@ -79,7 +81,7 @@ def _unpack_val(archive: Path, target: Path, classes: list[str]) -> int:
     return count
 
 
-def _read_devkit(archive: Path, num_classes: int) -> list[str]:
+def _read_devkit(archive: Path) -> list[str]:
     """The class of each validation image, by its WordNet name."""
     try:
         from scipy.io import loadmat
@@ -90,9 +92,13 @@ def _read_devkit(archive: Path, num_classes: int) -> list[str]:
     try:
         synsets = loadmat(io.BytesIO(contents[meta]), squeeze_me=True)["synsets"]
         names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
-        return [names[int(line)] for line in contents[truth].split()]
+        classes = [names[int(line)] for line in contents[truth].split()]
     except Exception as error:  # scipy raises nearly anything for a damaged file
         raise CorruptDataError(f"{archive} cannot be read ({error!r})") from error
+    # They become names of folders.
+    if strange := next((name for name in classes if not CLASS_NAME.fullmatch(name)), None):
+        raise CorruptDataError(f"{archive} has a class {strange!r}, which is not a WordNet name")
+    return classes
 
 
 SOURCE = Source(

@@ -1,7 +1,8 @@
 """Reads the pickles that CIFAR is published as, and no others.
 
-A pickle is a program. This reader knows the three names that an array of numbers needs and gives each its own
-stand-in, so that no function of numpy or of anything else is ever called with what a file says.
+A pickle is a program. This reader knows the instructions that build numbers, strings, lists, tuples and
+dictionaries, and the three names that an array of numbers needs. It gives each of these its own stand-in, so that
+no function of numpy or of anything else is ever called with what a file says.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import io
 import math
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
 
+_OPCODES = (
+    "PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT "
+    "STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINBYTES SHORT_BINBYTES BINBYTES8 "
+    "EMPTY_LIST LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_DICT DICT SETITEM SETITEMS "
+    "PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET GLOBAL STACK_GLOBAL REDUCE BUILD"
+).split()
 _KINDS = {"u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"}
 
 
@@ -31,17 +38,23 @@ def read_pickle(content: bytes, name: str) -> dict[bytes, Any]:
     """
     try:
         loaded = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:  # a damaged pickle can raise whatever its last good opcode raises
-        raise CorruptDataError(f"{name} cannot be read as a pickle of arrays ({error})") from error
-    if not isinstance(loaded, dict):
-        raise CorruptDataError(f"{name} holds a {type(loaded).__name__}, not a dictionary")
-    return {
-        key.encode() if isinstance(key, str) else key: value.array if isinstance(value, _Array) else value
-        for key, value in loaded.items()
+        if not isinstance(loaded, dict):
+            raise pickle.UnpicklingError(f"it holds a {type(loaded).__name__}, not a dictionary")
+        return {
+            key.encode() if isinstance(key, str) else key: value.array if isinstance(value, _Array) else value
+            for key, value in loaded.items()
+        }
+    except Exception as error:  # a damaged pickle raises whatever its last good instruction raises
+        raise CorruptDataError(f"{name} cannot be read as a pickle of arrays ({error!r})") from error
+
+
+class _ArrayUnpickler(pickle._Unpickler):
+    # The Python implementation: it can be told its instructions, and a file of ten bytes that numbers its values
+    # from two thousand million up cannot make it allocate a table of that size, as the C implementation does.
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _OPCODES)
     }
 
-
-class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any] | None:
         # The stand-ins are made anew for each file: what a pickle does to them stays in that pickle.
         known: dict[tuple[str, str], Callable[..., Any] | None] = {

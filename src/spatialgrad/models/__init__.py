@@ -5,7 +5,7 @@ what is known about one. Importing this package registers every family.
 """
 
 from spatialgrad.models.mobilenetv2 import MobileNetV2
-from spatialgrad.models.preactresnet import PreActBlock
+from spatialgrad.models.preactresnet import PreActResNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
 from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -20,7 +20,7 @@ __all__ = [
     "Bottleneck",
     "MobileNetV2",
     "ModelInfo",
-    "PreActBlock",
+    "PreActResNet",
     "PyramidNet",
     "ResNet",
     "SEBasicBlock",

@@ -1,11 +1,12 @@
 """`reparameterize_`: puts branched blocks into a model, in place, for one of the methods."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
 from spatialgrad.capture import Predicate, quiet_evaluation, unwrap_model
 from spatialgrad.measure import Forward
@@ -80,6 +81,51 @@ def reparameterize_(
         )
     root = unwrap_model(model)
     torch_optimizer = None if optimizer is None else growable(optimizer)
+    layers = _find_layers(root, config, include, exclude, example_inputs)
+    if torch_optimizer is not None:
+        _check_held(layers, torch_optimizer)
+
+    before = list(root.parameters())
+    siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
+    references: list[tuple[str, BranchedConv2d, Tensor]] = []
+    undo: list[tuple[nn.Module, nn.Module | None]] = []
+    for name, (conv, bn) in layers.items():
+        reference = _evaluate(conv, bn)
+        like, old = bn or nearest_batch_norm(root, conv), list(conv.parameters())
+        block = config.build(conv, bn)
+        siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
+        identity = nn.Identity().train(conv.training)
+        if bn is not None:
+            replace_module_(root, bn, identity)
+        replace_module_(root, conv, block)
+        undo += [(block, conv), (identity, bn)]
+        if _was_trained(bn) if preserve is None else preserve:
+            references.append((name, block, reference))
+
+    kept = [block for _, block, _ in references if "kxk" in block.branches]  # others keep it by construction
+    try:
+        _measure_(root, kept, data, batches, forward)
+    except BaseException:
+        for new, old_module in undo:
+            if old_module is not None:
+                replace_module_(root, new, old_module)
+        raise
+    for block in kept:
+        compensate_(block)
+    for name, block, reference in references:
+        _check_function(f"{config.name} in place of {name!r}", block, reference)
+    if torch_optimizer is not None:
+        now, was = set(root.parameters()), set(before)
+        added = {p: siblings[p] for p in root.parameters() if p not in was and p.requires_grad}
+        hand_over_(torch_optimizer, root, added=added, removed=[p for p in before if p not in now])
+    logger.info("%s replaced %d convolutions: %s", config.name, len(layers), ", ".join(layers))
+    return model
+
+
+def _find_layers(
+    root: nn.Module, config: Method, include: Predicate | None, exclude: Predicate | None, example_inputs: Any
+) -> dict[str, tuple[nn.Conv2d, _BatchNorm | None]]:
+    """The convolutions to replace, each with the BatchNorm that goes with it."""
     convs = _select(root, config, include, exclude)
     norms: dict[str, _BatchNorm | None] = dict.fromkeys(convs)
     if config.takes_batch_norm:
@@ -95,55 +141,35 @@ def reparameterize_(
             f"{config.name} found no convolution to replace. By default it looks for plain torch.nn.Conv2d layers "
             "of its paper's kernel size outside of blocks; pass include= to choose others."
         )
+    return {name: (convs[name], bn) for name, bn in norms.items()}
 
-    if torch_optimizer is not None:
-        held = parameter_ids(torch_optimizer)
-        missing = [name for name in norms if convs[name].weight.requires_grad and id(convs[name].weight) not in held]
-        if missing:
-            raise ValueError(
-                f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the one that does, or leave the "
-                "layers out with include=."
-            )
 
-    before = list(root.parameters())
-    blocks: dict[str, BranchedConv2d] = {}
-    checks: list[tuple[str, BranchedConv2d, Tensor, Tensor]] = []
-    siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
-    for name, bn in norms.items():
-        conv = convs[name]
-        like = bn or nearest_batch_norm(root, conv)
-        keeps = _was_trained(bn) if preserve is None else preserve
-        layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
-        with quiet_evaluation(layer):
-            reference = layer(probe_for(conv))
-        old = list(conv.parameters())
-        block = config.build(conv, bn)
-        siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
-        if bn is not None:
-            replace_module_(root, bn, nn.Identity().train(bn.training))
-        replace_module_(root, conv, block)
-        blocks[name] = block
-        if keeps:
-            checks.append((name, block, probe_for(conv), reference))
+def _check_held(layers: Mapping[str, tuple[nn.Conv2d, _BatchNorm | None]], optimizer: Optimizer) -> None:
+    held = parameter_ids(optimizer)
+    weights = {name: conv.weight for name, (conv, _) in layers.items()}
+    missing = [name for name, weight in weights.items() if weight.requires_grad and id(weight) not in held]
+    if missing:
+        raise ValueError(
+            f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the one that does, or leave the "
+            "layers out with include=."
+        )
 
-    kept = [block for _, block, _, _ in checks if "kxk" in block.branches]
-    _keep_function_(root, kept, data, batches, forward)
-    for name, block, probe, reference in checks:
-        output, size = evaluate_block(block, probe)
-        difference = compare(reference, output, size)
-        if difference.relative > default_tolerance(reference.dtype):
-            raise RuntimeError(
-                f"{config.name} did not keep the function of {name!r}: the output differs by {difference}. Its "
-                "weights or BatchNorm statistics may be too extreme for this precision."
-            )
-    if torch_optimizer is not None:
-        now = set(root.parameters())
-        was = set(before)
-        added = {p: siblings[p] for p in root.parameters() if p not in was and p.requires_grad}
-        removed = [parameter for parameter in before if parameter not in now]
-        hand_over_(torch_optimizer, root, added=added, removed=removed)
-    logger.info("%s replaced %d convolutions: %s", config.name, len(blocks), ", ".join(blocks))
-    return model
+
+def _evaluate(conv: nn.Conv2d, bn: _BatchNorm | None) -> Tensor:
+    """What a layer makes of its probe input in evaluation mode."""
+    layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
+    with quiet_evaluation(layer):
+        return layer(probe_for(conv))
+
+
+def _check_function(what: str, block: BranchedConv2d, reference: Tensor) -> None:
+    output, size = evaluate_block(block, probe_for(block))
+    difference = compare(reference, output, size)
+    if not difference.relative <= default_tolerance(reference.dtype):
+        raise RuntimeError(
+            f"{what} did not keep the function: the output differs by {difference}. The layer's weights or BatchNorm "
+            "statistics may be too extreme for this precision."
+        )
 
 
 def _select(
@@ -180,15 +206,13 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
 
 
-def _keep_function_(
+def _measure_(
     root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
 ) -> None:
-    """Makes new blocks compute what their convolutions did."""
+    """Measures the statistics of all new branches, if there is data."""
     new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
     if data is not None and new:
         for branch in new:
             set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
         norms = [norm for branch in new for norm in batch_norms(branch)]
         calibrate_(root, norms, data, batches=batches, forward=forward)
-    for block in blocks:
-        compensate_(block)

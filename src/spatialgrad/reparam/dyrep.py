@@ -23,6 +23,7 @@ from spatialgrad.optimizer_hook import parameter_ids
 from spatialgrad.reparam.growth import (
     branch_weights,
     branches_to_cut,
+    check_structure,
     core,
     cut_,
     grow_,
@@ -34,6 +35,7 @@ from spatialgrad.reparam.growth import (
 from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings, sort_parameters_
 from spatialgrad.reparam.scores import SCORES, ScoreRecord
 from spatialgrad.reparam.surgery import nearest_batch_norm
+from spatialgrad.reparam.wrapper import refuse_forward_, rewrapped
 
 __all__ = ["Adjustment", "DyRep", "DyRepConfig"]
 
@@ -104,6 +106,7 @@ class DyRep:
         process_group: The processes that train together; by default the wrapper's, or all of them.
 
     Example:
+        >>> import torch
         >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> dyrep = DyRep(model, optimizer)
@@ -129,9 +132,10 @@ class DyRep:
         self._model, self._optimizer = unwrap_model(model), growable(optimizer)
         self._wrapper: weakref.ref[DistributedDataParallel] | None = None
         self._group = process_group
-        if isinstance(model, DistributedDataParallel):
-            self._wrapper = weakref.ref(model)
-            self._group = process_group or model.process_group
+        wrapper = getattr(model, "_orig_mod", model)  # compiling comes before or after wrapping
+        if isinstance(wrapper, DistributedDataParallel):
+            self._wrapper = weakref.ref(wrapper)
+            self._group = process_group or wrapper.process_group
         self.num_adjustments = 0
         self._record = ScoreRecord(self.config.score)
         if grown_blocks(self._model):
@@ -216,17 +220,7 @@ class DyRep:
             model: The wrapper until now, which must not be used any more.
             settings: Settings that shall differ, or that a wrapper does not remember, such as `bucket_cap_mb`.
         """
-        kept = {
-            "device_ids": model.device_ids,
-            "output_device": model.output_device,
-            "dim": model.dim,
-            "broadcast_buffers": getattr(model, "broadcast_buffers", True),
-            "process_group": model.process_group,
-            "find_unused_parameters": model.find_unused_parameters,
-            "gradient_as_bucket_view": model.gradient_as_bucket_view,
-            "static_graph": model.static_graph,
-        }
-        wrapper = DistributedDataParallel(model.module, **{**kept, **settings})
+        wrapper = rewrapped(model, **settings)
         self._wrapper = weakref.ref(wrapper)
         return wrapper
 
@@ -254,6 +248,8 @@ class DyRep:
         if set(structure) != set(self._slots):
             differing = sorted(set(structure) ^ set(self._slots))
             raise ValueError(f"The state_dict is of another network or selection: {', '.join(differing)} differ.")
+        for name in self._slots:
+            check_structure(name, core(self._model.get_submodule(name)), structure[name])
         before = list(self._model.parameters())
         for name in self._slots:
             rebuild_(self._model, name, structure[name])
@@ -306,7 +302,7 @@ class DyRep:
         self._record.clear()
         wrapper = self._wrapper() if self._wrapper is not None else None
         if wrapper is not None and now != old:
-            wrapper.register_forward_pre_hook(_refuse)
+            refuse_forward_(wrapper)
             self._wrapper = None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -326,10 +322,3 @@ def _record_after(closure: Callable[[], Any], record: Callable[[], None]) -> Any
         loss = closure()
     record()
     return loss
-
-
-def _refuse(module: nn.Module, args: tuple[Any, ...]) -> None:
-    raise RuntimeError(
-        "DyRep has changed the network inside this DistributedDataParallel, which would not synchronize the new "
-        "parameters. Continue with model = dyrep.rewrap(model)."
-    )

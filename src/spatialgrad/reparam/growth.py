@@ -15,13 +15,15 @@ from spatialgrad.measure import Forward
 from spatialgrad.reparam.block import BranchedConv2d, absorb_, branched, compensate_, set_strength_
 from spatialgrad.reparam.calibrate import calibrate_
 from spatialgrad.reparam.fold import batch_norm_affine, exact
-from spatialgrad.reparam.parts import BRANCH_NAMES, ConvBranch, PointwiseConvBranch, new_norm
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.parts import BRANCH_NAMES, ConvBranch, new_norm, unavailable
 from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 
 __all__ = [
     "METHOD",
     "branch_weights",
     "branches_to_cut",
+    "check_structure",
     "core",
     "cut_",
     "grow_",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 METHOD = "DyRep"
+_GROWING = ("kxk", "1x1_kxk")  # the branches with a full convolution inside, which can grow itself
 
 
 def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[str, nn.Conv2d]:
@@ -47,6 +50,8 @@ def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[
             continue
         if not module.weight.requires_grad or not tied.isdisjoint(module.parameters()):
             continue
+        if hasattr(module.weight, "to_local"):
+            raise ValueError(f"{name!r} is sharded: DyRep works with DistributedDataParallel, not with sharded models.")
         blocks = [(prefix, block) for prefix, block in _above(model, name) if isinstance(block, BranchedConv2d)]
         if len(blocks) >= max_depth or any(block.method != METHOD for _, block in blocks):
             continue
@@ -97,6 +102,9 @@ def grow_(
     handle = bn.register_forward_hook(lambda module, args, output: args[0])
     try:
         calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
+    except BaseException:
+        replace_module_(model, block, conv)
+        raise
     finally:
         handle.remove()
     bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
@@ -181,27 +189,38 @@ def structure_of(module: nn.Module) -> dict[str, Any]:
         return {"bias": getattr(module, "bias", None) is not None}
     branches: dict[str, Any] = {}
     for name, branch in module.named_branches():
-        has_kxk = name in ("kxk", "1x1_kxk") and isinstance(branch, ConvBranch | PointwiseConvBranch)
-        branches[name] = structure_of(cast("nn.Module", branch.conv)) if has_kxk else None
+        branches[name] = structure_of(cast("nn.Module", branch.conv)) if name in _GROWING else None
     return {"branches": branches}
 
 
+def check_structure(name: str, conv: nn.Conv2d, structure: Any) -> None:
+    """Raises `ValueError` if a convolution cannot have a structure, which may come from an untrusted file."""
+    if not isinstance(structure, Mapping) or not set(structure) <= {"bias", "branches"}:
+        raise ValueError(f"Not a structure of DyRep for {name!r}: {structure!r}.")
+    branches = structure.get("branches")
+    if branches is None:
+        return
+    if not isinstance(branches, Mapping) or "kxk" not in branches or not set(branches) <= set(BRANCH_NAMES):
+        raise ValueError(f"Not a structure of DyRep: {name!r} would have the branches {list(branches)}.")
+    for branch, inner in branches.items():
+        reason = unavailable(branch, ConvGeometry.of(conv))
+        if reason:
+            raise ValueError(f"{name!r} cannot have the branch {branch!r}: {reason}.")
+        if branch in _GROWING:
+            check_structure(f"{name}.{branch}", conv, inner)  # the same kernel, stride and channels
+        elif inner is not None:
+            raise ValueError(f"Not a structure of DyRep: the branch {branch!r} of {name!r} cannot grow.")
+
+
 def rebuild_(model: nn.Module, name: str, structure: Mapping[str, Any]) -> None:
-    """Gives a plain convolution of a model the structure that was written down, in place."""
-    conv = model.get_submodule(name)
-    if not isinstance(conv, nn.Conv2d):
-        raise ValueError(f"{name!r} is a {type(conv).__name__}: a structure can be rebuilt on plain layers only.")
+    """Gives a plain convolution of a model a structure that `check_structure` has seen, in place."""
+    conv = cast("nn.Conv2d", model.get_submodule(name))
     branches = structure.get("branches")
     if branches is None:
         if structure.get("bias") and conv.bias is None:
             conv.bias = nn.Parameter(conv.weight.new_zeros(conv.out_channels))
         return
-    if "kxk" not in branches or not set(branches) <= set(BRANCH_NAMES):
-        raise ValueError(f"Not a structure of DyRep: {name!r} would have the branches {list(branches)}.")
-    block = _new_block(model, conv, tuple(branches), seed=0)
-    if set(block.branches) != set(branches):
-        raise ValueError(f"{name!r} cannot have the branches {list(branches)}: its shape is {block.geometry}.")
-    replace_module_(model, conv, block)
-    for branch, inner in branches.items():
-        if inner is not None:
-            rebuild_(model, f"{name}.branches.{branch}.conv", inner)
+    replace_module_(model, conv, _new_block(model, conv, tuple(branches), seed=0))
+    for branch in _GROWING:
+        if branch in branches:
+            rebuild_(model, f"{name}.branches.{branch}.conv", branches[branch])

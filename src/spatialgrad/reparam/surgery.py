@@ -61,6 +61,8 @@ def check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> N
         )
     if "weight" not in conv._parameters:
         raise UnsupportedLayerError(f"The weight of {layer!r} is computed, not a parameter. {way_out}")
+    if hasattr(conv.weight, "to_local"):
+        raise UnsupportedLayerError(f"{layer!r} is sharded. Convert the model first and shard it afterwards.")
     if conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks or conv._backward_pre_hooks:
         raise UnsupportedLayerError(
             f"{layer!r} has hooks that would be lost. Remove them before the conversion, or leave the layer out "

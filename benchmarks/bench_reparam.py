@@ -1,0 +1,152 @@
+"""What each method costs to train: step time and peak memory as ratios to the plain network.
+
+Claim: SGS costs as much as plain training, at about a third of DBB and DyRep. Steps of all methods are interleaved, on
+one thread and in processor time, so that other work on the machine does not count; the median over rounds of the ratio
+to the plain step of the same round is printed. Peak memory is that of two steps in a fresh process, over its memory
+before the model was built. DyRep is grown in layers that give it the cost of the paper's average on CIFAR-10 (674 M
+multiply-accumulates, 25.5 M parameters). SGS is timed with its multiplication; the last line adds its updates.
+Run: python benchmarks/bench_reparam.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from spatialgrad import SpatialGradientScaling
+from spatialgrad.models import create_model
+from spatialgrad.reparam import ACB, DBB, Count, Method, RepVGG, count, reparameterize_
+from spatialgrad.reparam.growth import grow_
+
+CONFIGS: dict[str, Method] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
+METHODS = ("plain", "SGS", "ACB", "RepVGG", "DBB", "DyRep")
+# What a DyRep run grows differs from run to run; these layers give 672 M and 25.4 M.
+GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))
+SCHEDULE = (5 * 391, 2)  # SGS: steps between two updates, batches per update
+
+
+class Training:
+    """A model of one method, and what trains it for a step on the one batch."""
+
+    def __init__(self, method: str, args: argparse.Namespace) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.images = torch.randn(args.batch_size, 3, args.image_size, args.image_size, generator=generator)
+        self.labels = torch.randint(0, 10, (args.batch_size,), generator=generator)
+        torch.manual_seed(0)
+        self.model: nn.Module = create_model("vgg16-slim", num_classes=10, width=args.width)
+        if method == "DyRep":
+            for number, name in enumerate(GROWN):
+                conv = cast("nn.Conv2d", self.model.get_submodule(name))
+                grow_(self.model, conv, seed=number, data=self.images[:2])
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+        if method == "SGS":
+            self.sgs = SpatialGradientScaling(self.model, self.optimizer)
+            self.sgs.update(self.images[:2])
+        elif method in CONFIGS:
+            reparameterize_(self.model, CONFIGS[method], optimizer=self.optimizer)
+
+    def cost(self) -> Count:
+        """Parameters and multiply-accumulates now."""
+        return count(self.model, tuple(self.images.shape[1:]))
+
+    def step(self) -> None:
+        """One step of training."""
+        self.optimizer.zero_grad()
+        F.cross_entropy(self.model(self.images), self.labels).backward()
+        self.optimizer.step()
+
+
+def status(field: str) -> int:
+    return 1024 * int(re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+
+
+def peak_bytes(method: str, args: argparse.Namespace) -> int:
+    """Peak bytes of two steps over the memory before the model was built."""
+    warm = argparse.Namespace(**{**vars(args), "width": 0.0625, "batch_size": 2})
+    Training(method, warm).step()  # what is loaded and compiled once, before
+    before = status("VmRSS")
+    training = Training(method, args)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: growing may take more than training
+    training.step()
+    training.step()
+    return status("VmHWM") - before
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def in_a_process_of_its_own(method: str) -> int:
+    # glibc would keep freed blocks otherwise, and their reuse would hide in the resident memory.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [sys.executable, *sys.argv, "--memory-of", method]
+    return int(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--memory-of", choices=METHODS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(1)  # so that processor time is step time
+    if args.memory_of:
+        print(peak_bytes(args.memory_of, args))
+        return
+    memory = {method: in_a_process_of_its_own(method) / 2**20 for method in METHODS}
+    trainings = {method: Training(method, args) for method in METHODS}
+    for training in trainings.values():
+        training.step()
+    rounds = [{method: seconds(training.step) for method, training in trainings.items()} for _ in range(args.rounds)]
+    sgs, images = trainings["SGS"].sgs, trainings["SGS"].images
+    update = statistics.median(seconds(lambda: sgs.update(images)) for _ in range(3))
+
+    print(
+        f"vgg16-slim (width {args.width:g}), batch {args.batch_size}, {args.image_size}×{args.image_size} images, "
+        f"float32, {args.rounds} interleaved rounds; torch {torch.__version__}, 1 thread of {processor()}"
+    )
+    print(f"{'method':<8}{'parameters':>12}{'MACs':>10}{'step':>12}{'× plain':>9}{'peak memory':>14}{'× plain':>9}")
+    for method, training in trainings.items():
+        cost = training.cost()
+        step = statistics.median(times[method] for times in rounds)
+        ratio = statistics.median(times[method] / times["plain"] for times in rounds)
+        print(
+            f"{method:<8}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M{step * 1e3:>9.0f} ms{ratio:>9.2f}"
+            f"{memory[method]:>10.0f} MiB{memory[method] / memory['plain']:>9.2f}"
+        )
+    interval, batches = SCHEDULE
+    print(f"SGS with {batches} batches of updates every {interval} steps, {update * 1e3:.0f} ms per batch:", end=" ")
+    extra = batches * update / interval
+    shares = {
+        method: statistics.median((times["SGS"] + extra) / times[method] for times in rounds)
+        for method in ("plain", "DBB", "DyRep")
+    }
+    print(", ".join(f"{share:.2f} × {method}" for method, share in shares.items()))
+
+
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", info.read_text()) if info.exists() else []
+    return names[0] if names else platform.machine()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The public names of reparameterization are a contract too."""
+
+import subprocess
+import sys
+
+import torch
+from torch import nn
+
+from spatialgrad import reparam
+
+PUBLIC = {
+    "ACB",
+    "Adjustment",
+    "BranchedConv2d",
+    "Branches",
+    "Count",
+    "DBB",
+    "Difference",
+    "DyRep",
+    "DyRepConfig",
+    "MergeError",
+    "MergeReport",
+    "Merged",
+    "Method",
+    "RepVGG",
+    "UnsupportedLayerError",
+    "count",
+    "equivalent_scaling",
+    "merge",
+    "merge_with_report",
+    "named_blocks",
+    "reparameterize_",
+}
+
+
+def test_inventory():
+    assert set(reparam.__all__) == PUBLIC
+    assert all(getattr(reparam, name).__doc__ for name in PUBLIC)
+
+
+def test_importing_loads_nothing_beyond_torch_and_numpy():
+    code = """
+import sys
+import torch, numpy
+before = {name.split(".")[0] for name in sys.modules}
+import spatialgrad.reparam
+after = {name.split(".")[0] for name in sys.modules}
+print(sorted(name for name in after - before if name not in sys.stdlib_module_names))
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["['spatialgrad']", "False"]
+
+
+def test_blocks_train_under_autocast():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, dilation=1), nn.BatchNorm2d(4))
+    reparam.reparameterize_(model, reparam.DBB())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(torch.randn(4, 3, 8, 8)).square().mean()
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

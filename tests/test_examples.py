@@ -1,0 +1,57 @@
+"""Every example runs as it stands, learns, and is done in half a minute on one core."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+QUICK = {"plain_pytorch", "lightning_callback", "transformers_trainer"}
+# As `python example.py`, but where torchvision was built for another torch.
+RUN = """
+import helpers, runpy, sys
+helpers.define_torchvision_operators()
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else pytest.mark.slow) for path in EXAMPLES],
+)
+def test_example(example, tmp_path):
+    paths = [str(ROOT / "src"), str(ROOT / "tests")]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, str(example)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert run.returncode == 0, run.stderr
+    accuracy = re.search(r"test accuracy: ([\d.]+)%", run.stdout)
+    assert accuracy, run.stdout
+    assert float(accuracy[1]) > 60  # ten classes
+    assert "NoEffectWarning" not in run.stderr
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < 30
+    assert not list(tmp_path.iterdir()), "an example should leave no files behind"
+
+
+def test_there_is_an_example_for_every_framework():
+    assert {path.stem.partition("_")[0] for path in EXAMPLES} >= {
+        "accelerate",
+        "fabric",
+        "lightning",
+        "plain",
+        "timm",
+        "transformers",
+    }
