@@ -22,8 +22,6 @@ from spatialgrad.train import (
     export_weights,
     recipe,
 )
-from spatialgrad.train import resume as resume_training
-from spatialgrad.train import train as run_training
 
 EXIT_NO_DATA = 66
 Root = Annotated[Path | None, tyro.conf.arg(help="Folder of the data sets; by default $SPATIALGRAD_DATA.")]
@@ -50,13 +48,22 @@ def train_command(default: TrainConfig) -> Callable[..., None]:
     return train
 
 
+def run_training(config: TrainConfig) -> None:
+    """Train; loaded only now, as it takes seconds."""
+    from spatialgrad.train import train
+
+    train(config)
+
+
 def resume(run: tyro.conf.Positional[Path]) -> None:
     """Go on with the run in a folder.
 
     Args:
         run: Folder of the run.
     """
-    resume_training(run)
+    from spatialgrad.train import resume as go_on
+
+    go_on(run)
 
 
 def export(run: tyro.conf.Positional[Path], onnx: bool = False, out: Path | None = None) -> None:

@@ -1,5 +1,8 @@
 """Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
 
+import itertools
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -58,20 +61,17 @@ def test_methods_differ(tmp_path):
 
 
 @pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("apply", ["gradient", "update"])
-def test_every_optimizer_scales(row, apply, tmp_path):
-    changes = {"epochs": 2, "data": {"limit": 64}, "budget": {"epochs": 2, "evaluate_every": 2}}
-    plain = with_row(tiny(tmp_path / "plain", "baseline", **changes), row)
-    scaled = with_row(tiny(tmp_path / "scaled", "sgs", **changes, scaling={"apply": apply}), row)
-    if not row.endswith("*"):
-        assert scaled.scaling.apply == apply
-    elif apply == "gradient":
-        pytest.skip("Adagrad* is Adagrad with apply='update'")
-    quietly(plain)
-    quietly(scaled)
-    a, b = weights(tmp_path / "plain"), weights(tmp_path / "scaled")
-    assert all(value.isfinite().all() for value in b.values())
-    assert not torch.equal(a["features.8.weight"], b["features.8.weight"])
+def test_every_optimizer_scales_gradients_and_updates(row, tmp_path):
+    changes = {"data": {"limit": 64}, "budget": {"epochs": 2, "evaluate_every": 2}}
+    found = {}
+    for name, method, apply in (("plain", "baseline", "gradient"), ("G", "sgs", "gradient"), ("U", "sgs", "update")):
+        config = with_row(tiny(tmp_path / name, method, **changes), row)
+        config = replace(config, scaling=replace(config.scaling, apply=apply))
+        quietly(config)
+        found[name] = weights(tmp_path / name)
+        assert all(value.isfinite().all() for value in found[name].values())
+    kernels = [state["features.8.weight"] for state in found.values()]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(kernels, 2))
 
 
 def test_a_new_method_is_one_class(tmp_path, monkeypatch):

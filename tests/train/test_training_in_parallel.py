@@ -142,7 +142,7 @@ def test_a_loss_that_is_no_number_ends_both(tmp_path):
     assert codes(processes) == [3, 3]
 
 
-@pytest.mark.parametrize("method", ["sgs", "dbb"])
+@pytest.mark.parametrize("method", ["sgs", pytest.param("dbb", marks=pytest.mark.slow)])
 def test_sharded(method, tmp_path):
     """FSDP: the same training as with DDP, saved whole, and resumed bit for bit."""
     sharded = {"machine": {"strategy": "fsdp"}, "data": UNEVEN}

@@ -1,8 +1,10 @@
 """Train any network with any method, and never lose work.
 
-result = train(cifar_appendix())
+result = train(recipe("cifar_appendix"))
 model = load_model("runs/vgg11-cifar100-sgs-seed0")
 """
+
+from typing import TYPE_CHECKING, Any
 
 from spatialgrad.train.config import (
     BudgetConfig,
@@ -34,8 +36,10 @@ from spatialgrad.train.optimizers import ROWS, with_row
 from spatialgrad.train.recipes import RECIPES, recipe
 from spatialgrad.train.result import Result, read_result
 from spatialgrad.train.run_folder import read_config, read_lines
-from spatialgrad.train.session import resume, train
 from spatialgrad.train.tasks import TASKS, Task
+
+if TYPE_CHECKING:
+    from spatialgrad.train.session import resume, train
 
 __all__ = [
     "METHODS",
@@ -75,3 +79,12 @@ __all__ = [
     "train",
     "with_row",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what trains when it is asked for: lightning-fabric takes seconds to import, configs do not need it."""
+    if name in ("resume", "train"):
+        from spatialgrad.train import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

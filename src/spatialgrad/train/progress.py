@@ -15,9 +15,8 @@ from rich.progress import (
     SpinnerColumn,
     Task,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 REFRESH = 0.2
@@ -106,49 +105,56 @@ class _Bars(_Speaking):
         super().__init__(console)
         self.bars = Progress(
             SpinnerColumn(finished_text="✓"),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            _TimeLeft(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            _Note(table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=console,
+            expand=True,
         )
 
     def start(self, plan: Plan) -> None:
-        steps = plan.steps_per_epoch
-        self._steps, self._epochs = steps, plan.epochs
-        done = plan.epoch * steps + plan.batch
-        self._whole = self.bars.add_task("training", total=plan.epochs * steps, completed=done, note="")
-        self._now = self.bars.add_task(f"epoch {plan.epoch + 1}", total=steps, completed=plan.batch, note="")
-        self._last = ""
+        self._steps, self._epochs = plan.steps_per_epoch, plan.epochs
+        done = plan.epoch * self._steps + plan.batch
+        self._whole = self.bars.add_task("training", total=plan.epochs * self._steps, completed=done, note="")
+        self._now = self.bars.add_task(f"epoch {plan.epoch + 1}", total=self._steps, completed=plan.batch, note="")
+        self._at = (plan.epoch, plan.batch)
         self.bars.start()
         self.restart_clock()
 
     def step(self, epoch: int, batch: int, images: int) -> None:
         super().step(epoch, batch, images)
+        self._at = (epoch, batch)
         if self.wants_totals:
-            self.bars.update(self._now, description=f"epoch {epoch + 1}", completed=batch)
-            self.bars.update(self._whole, completed=epoch * self._steps + batch)
+            self._move()
 
     def totals(self, metrics: Mapping[str, float]) -> None:
         self.bars.update(self._now, note=f"{describe(metrics)} · {self.rate():,.0f} images/s")
 
     def phase(self, name: str) -> None:
         super().phase(name)
+        self._move()
         if name:
             self.bars.update(self._now, note=name)
 
     def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        self.bars.update(self._whole, completed=(epoch + 1) * self._steps, note=describe(metrics))
+        tested = {name: value for name, value in metrics.items() if name.startswith("test")}
+        self.bars.update(self._whole, completed=(epoch + 1) * self._steps, note=describe(tested or metrics))
         if epoch + 1 < self._epochs:
+            self._at = (epoch + 1, 0)
             self.bars.reset(self._now, total=self._steps, description=f"epoch {epoch + 2}", note="")
         else:
-            self.bars.update(self._now, completed=self._steps, note="")
+            trained = {name: value for name, value in metrics.items() if name not in tested}
+            self.bars.update(self._now, completed=self._steps, note=describe(trained))
         self.restart_clock()
 
     def stop(self) -> None:
         self.bars.stop()
+
+    def _move(self) -> None:
+        epoch, batch = self._at
+        self.bars.update(self._now, description=f"epoch {epoch + 1}", completed=batch)
+        self.bars.update(self._whole, completed=epoch * self._steps + batch)
 
 
 class _PlainLines(_Speaking):
@@ -213,14 +219,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if not hours else f"{hours} h {minutes:02d} min"
 
 
-class _TimeLeft(ProgressColumn):
-    """Time left of the whole training only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._inner = TimeRemainingColumn()
+class _Note(ProgressColumn):
+    """What the numbers are now; for the whole training, the first of the tasks, also the time."""
 
     def render(self, task: Task) -> Text:
+        note = task.fields["note"]
         if task.id != 0:
-            return Text("")
-        return Text.assemble(self._inner.render(task), (" left", "progress.remaining"))
+            return Text(note)
+        left = "" if task.finished or task.time_remaining is None else f", {duration(task.time_remaining)} left"
+        time_and_note = [duration(task.elapsed or 0.0) + left, note]
+        return Text(" · ".join(filter(None, time_and_note)))

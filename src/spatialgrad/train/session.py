@@ -98,7 +98,7 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
         f"{config.data.batch_size}, {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g}\n"
         f"  machine     {where}, {config.machine.precision}\n"
         f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
-        f"  resume      spatialgrad resume {config.folder}, or the same command; stop it whenever you like{again}"
+        f"  resume      the same command, or: spatialgrad resume {config.folder}{again}"
     )
 
 
