@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from spatialgrad.data import DataError
 from spatialgrad.reparam import count
 from spatialgrad.train.checkpoint import load_checkpoint, save_checkpoint
 from spatialgrad.train.clock import Clock
@@ -83,6 +84,11 @@ class Trainer:
                     self._close_epoch()
                 self._save_unless_saved()
             return self._finish()
+        except DataError:
+            # A file that cannot be read any more is no reason to lose what was learned before it.
+            if self.machine.world_size == 1:
+                self._save_unless_saved()
+            raise
         finally:
             self.reporter.stop()
 
@@ -164,7 +170,7 @@ class Trainer:
         at = self.position
         raise InterruptedTraining(
             signal,
-            f"stopped after step {at.step} (epoch {at.epoch + 1} of {self.config.budget.epochs}), and saved.\n"
+            f"stopped after step {at.step} of {self.config.budget.epochs * self.steps_per_epoch}, and saved.\n"
             f"To go on: spatialgrad resume {self.folder}",
         )
 
@@ -237,7 +243,7 @@ class Trainer:
         test = trained
         if deployed.merged is not None and deployed.merged.layers:
             test = self._test(machine.in_precision(deployed.model))
-            check_agreement(trained, test, task.headline, config.machine.precision)
+            check_agreement(trained, test, task, config.machine.precision)
         training_cost, cost = count(module, task.input_size), count(deployed.model, task.input_size)
         result = Result(
             model=config.model.name,

@@ -25,7 +25,7 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": _memory(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "cuda": torch.version.cuda,
         "processes": world_size,
@@ -59,6 +59,13 @@ def _commit() -> str | None:
             return None  # inside a repository that is not ours
         return git("rev-parse", "HEAD") + ("-changed" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):  # not every system knows these names
         return None
 
 

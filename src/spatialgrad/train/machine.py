@@ -34,7 +34,12 @@ class Machine:
         self.config = config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.fabric = _make_fabric(config)
+        try:
+            self.fabric = _make_fabric(config)
+        except ConfigError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(f"invalid machine: {error}") from error
         self.fabric.launch()
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.device: torch.device = self.fabric.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ class Stop:
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self.signal = 0
-        self._report = report
+        self._report, self._process = report, os.getpid()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -36,7 +37,16 @@ class Stop:
                 signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            self._handle_in_worker(number)
+            return
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
         self._report(f"{signal.Signals(number).name}: finishing the step and saving.")
+
+    def _handle_in_worker(self, number: int) -> None:
+        """A process that loads images has inherited this handler; Ctrl-C reaches it too, and it is needed on."""
+        if number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -51,6 +51,11 @@ class Task(ABC):
     def num_train(self) -> int:
         """Training images in an epoch."""
 
+    @property
+    @abstractmethod
+    def num_test(self) -> int:
+        """Test images."""
+
     @abstractmethod
     def build_model(self) -> nn.Module:
         """A new network for these data; a function of torch's seed."""

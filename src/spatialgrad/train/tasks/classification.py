@@ -62,6 +62,11 @@ class Classification(Task):
         """Training images in an epoch."""
         return len(self.dataset.train)
 
+    @property
+    def num_test(self) -> int:
+        """Test images."""
+        return len(self.dataset.test)
+
     def build_model(self) -> nn.Module:
         """A new network with an output for every class."""
         model = self.config.model
