@@ -1,0 +1,151 @@
+"""What the engine costs against a loop written by hand, and what layouts, precisions and compiling give.
+
+Claim: an epoch with its test costs at most 3 % more than a minimal PyTorch loop on the same network and images, with
+bars on a terminal, metrics, signals and checkpoints. Epochs are interleaved, and medians count. The checkpoints' share
+is bounded by the schedule (1 %) and printed apart, as an epoch of a benchmark is shorter than the time between two.
+Run: python benchmarks/bench_engine.py            (about 10 minutes on 2 cores)
+     python benchmarks/bench_engine.py --width 0.0625 --images 1024 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from side_by_side import interleaved_medians
+from torch.nn import functional as F
+
+from spatialgrad.data import ImageDataset, eval_batches, train_batches
+from spatialgrad.models import create_model
+from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainConfig, recipe
+from spatialgrad.train.engine import CHECKPOINT_SHARE, Trainer
+from spatialgrad.train.machine import Machine
+from spatialgrad.train.progress import Plan, make_reporter
+from spatialgrad.train.run_folder import claim, locked
+from spatialgrad.train.stop import Stop
+from spatialgrad.train.tasks.classification import Classification
+
+EPOCHS = 1000
+"""Of the schedule; only a few are run."""
+
+
+def by_hand(config: TrainConfig, dataset: ImageDataset[Any]) -> Callable[[], None]:
+    """One epoch and its test, in as few lines as anyone would write."""
+    torch.manual_seed(0)
+    model = create_model(
+        config.model.name, num_classes=dataset.num_classes, width=config.model.width, in_channels=dataset.channels
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    steps = EPOCHS * -(-len(dataset.train) // config.data.batch_size)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    epoch = 0
+
+    def run() -> None:
+        nonlocal epoch
+        model.train()
+        total = right = 0.0
+        for images, labels in train_batches(
+            dataset, config.data.batch_size, seed=0, epoch=epoch, augmentation=dataset.augmentation
+        ):
+            optimizer.zero_grad()
+            logits = model(images)
+            loss = F.cross_entropy(logits, labels)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += loss.item() * len(labels)
+            right += int((logits.argmax(1) == labels).sum())
+        model.eval()
+        with torch.no_grad():
+            for images, labels in eval_batches(dataset, config.data.batch_size):
+                logits = model(images)
+                total += F.cross_entropy(logits, labels).item() * len(labels)
+                right += int((logits.argmax(1) == labels).sum())
+        epoch += 1
+
+    return run
+
+
+def by_engine(config: TrainConfig, folder: Path) -> Trainer:
+    config = replace(config, out=folder)
+    machine = Machine(config.machine)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    reporter = make_reporter(console, first=True)
+    with locked(folder):
+        claim(folder, config)
+    trainer = Trainer(config, machine, Classification(config, machine.device), reporter, Stop(reporter.message))
+    reporter.start(Plan(epochs=EPOCHS, steps_per_epoch=trainer.steps_per_epoch))
+    return trainer
+
+
+def one_epoch(trainer: Trainer) -> None:
+    with trainer.clock.measuring("training"):
+        trainer._train_epoch()
+        trainer._close_epoch()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="vgg11")
+    parser.add_argument("--width", type=float, default=0.25)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--no-options", action="store_true", help="only the engine against the loop")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    config = recipe("pocket")
+    config = replace(
+        config,
+        model=ModelConfig(name=args.model, width=args.width),
+        method=MethodConfig(name="baseline"),
+        data=replace(config.data, limit=args.images, test_limit=max(100, args.images // 5)),
+        budget=replace(config.budget, epochs=EPOCHS),
+        machine=MachineConfig(accelerator="cpu", threads=args.threads),
+    )
+    settings: dict[str, dict[str, Any]] = {"engine": {}}
+    if not args.no_options:
+        settings |= {
+            "engine, channels_last": {"channels_last": True},
+            "engine, compile": {"compile": True},
+            "engine, bf16-mixed": {"precision": "bf16-mixed"},
+        }
+    with tempfile.TemporaryDirectory() as folder:
+        trainers = {
+            name: by_engine(replace(config, machine=replace(config.machine, **values)), Path(folder) / str(number))
+            for number, (name, values) in enumerate(settings.items())
+        }
+        task = trainers["engine"].task
+        assert isinstance(task, Classification)
+        variants: dict[str, Callable[[], object]] = {"by hand": by_hand(config, task.dataset)}
+        variants |= {name: lambda trainer=trainer: one_epoch(trainer) for name, trainer in trainers.items()}  # type: ignore[misc]
+        seconds = interleaved_medians(variants, args.rounds, warmup=2)
+        trainers["engine"]._save()
+        save = trainers["engine"]._save_took
+        for trainer in trainers.values():
+            trainer.reporter.stop()
+            trainer.close()
+    base, engine = seconds["by hand"], seconds["engine"]
+    print(
+        f"{args.model} (width {args.width:g}), {args.images:,} images of 32×32 and their test, batch "
+        f"{config.data.batch_size}, {args.threads} threads, median of {args.rounds} interleaved epochs"
+    )
+    for name, value in seconds.items():
+        against = "" if name == "by hand" else f"  {100 * (value / base - 1):+.1f} % against the loop"
+        if name not in ("by hand", "engine"):
+            against += f", {100 * (value / engine - 1):+.1f} % against the engine's default"
+        print(f"  {name:<22} {value:8.3f} s{against}")
+    budget = config.budget.checkpoint_seconds
+    share = save / max(budget, save / CHECKPOINT_SHARE)
+    print(f"  a checkpoint takes {save * 1e3:.0f} ms: {100 * share:.2f} % of the time on the default schedule")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Spatial gradient scaling: measured by mutual information or autocorrelation, or given by two ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from spatialgrad.scaler import Dependence, SpatialGradientScaling
+from spatialgrad.scaling import scaling_from_ratios
+from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
+
+
+class MutualInformationScaling(Method):
+    """Scalings from the mutual information of neighbouring pixels: the paper's method."""
+
+    log_file = "scalings.jsonl"
+    dependence: ClassVar[Dependence | None] = "mutual-information"
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Scale whenever this optimizer steps."""
+        scaling = self.config.scaling
+        self.sgs = SpatialGradientScaling(
+            model,
+            optimizer,
+            k=scaling.k,
+            dependence=self.dependence,
+            warmup=scaling.warmup,
+            every=scaling.every,
+            apply=scaling.apply,
+            bins="sturges" if scaling.bins is None else scaling.bins,
+            drop_near=scaling.drop_near,
+        )
+
+    def before_epoch(self, context: EpochContext) -> Update:
+        """Measure the scalings anew when it is time."""
+        if not self.sgs.due(context.epoch):
+            return NOTHING
+        number = min(self.config.scaling.batches, len(context.batches))
+        self.sgs.update(context.batches, batches=number, forward=context.forward)
+        return self._logged()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scalings."""
+        return self.sgs.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over scalings."""
+        self.sgs.load_state_dict(state)
+
+    def _logged(self) -> Update:
+        scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
+        return Update(log={"update": self.sgs.num_updates, "scalings": scalings})
+
+
+class AutocorrelationScaling(MutualInformationScaling):
+    """Scalings from the linear correlation of neighbouring pixels."""
+
+    dependence = "autocorrelation"
+
+
+class StaticScaling(MutualInformationScaling):
+    """One scaling of all 3×3 kernels, the same for the whole training."""
+
+    dependence = None
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Scale whenever this optimizer steps."""
+        super().attach(model, optimizer)
+        self.sgs.set_scalings(scaling_from_ratios(self.config.scaling.alpha, self.config.scaling.beta))
+
+    def before_epoch(self, context: EpochContext) -> Update:
+        """Nothing is measured; the scalings are logged once."""
+        return self._logged() if context.epoch == 0 else NOTHING

@@ -1,0 +1,231 @@
+"""What a training tells while it runs: bars on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+REFRESH = 0.2
+"""Seconds between two looks at the running totals: reading them makes a GPU wait."""
+SILENCE = 60.0
+"""Seconds without a line after which a long epoch says how far it is, where there are no bars."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much there is to do, and how much of it is done."""
+
+    epochs: int
+    steps_per_epoch: int
+    epoch: int = 0
+    batch: int = 0
+
+
+class Reporter:
+    """Tells nothing: for all processes but the first."""
+
+    wants_totals = False
+    """Whether the running totals should be read and shown now."""
+
+    def start(self, plan: Plan) -> None:
+        """Training begins, or goes on."""
+
+    def step(self, epoch: int, batch: int, images: int) -> None:
+        """A step is done."""
+
+    def totals(self, metrics: Mapping[str, float]) -> None:
+        """The running averages of the epoch."""
+
+    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """An epoch is done."""
+
+    def phase(self, name: str) -> None:
+        """Something other than training begins, such as a test; an empty name means training again."""
+
+    def message(self, text: str) -> None:
+        """Something that a user should know."""
+
+    def stop(self) -> None:
+        """Training has ended."""
+
+
+class _Speaking(Reporter):
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._looked = 0.0
+        self._images, self._since = 0, time.perf_counter()
+        self._pause = 0.0
+        self._paused_at: float | None = None
+
+    def step(self, epoch: int, batch: int, images: int) -> None:
+        self._images += images
+        now = time.perf_counter()
+        self.wants_totals = now - self._looked > self.interval
+        if self.wants_totals:
+            self._looked = now
+
+    interval = REFRESH
+
+    def phase(self, name: str) -> None:
+        now = time.perf_counter()
+        if name and self._paused_at is None:
+            self._paused_at = now
+        elif not name and self._paused_at is not None:
+            self._pause, self._paused_at = self._pause + now - self._paused_at, None
+
+    def rate(self) -> float:
+        """Training images a second since the epoch began."""
+        return self._images / max(1e-9, time.perf_counter() - self._since - self._pause)
+
+    def restart_clock(self) -> None:
+        self._images, self._since, self._pause = 0, time.perf_counter(), 0.0
+
+    def message(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Bars(_Speaking):
+    """Two bars on a terminal: the whole training, and the epoch with loss, accuracy and images a second."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self.bars = Progress(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            _Note(table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            console=console,
+            expand=True,
+        )
+
+    def start(self, plan: Plan) -> None:
+        self._steps, self._epochs = plan.steps_per_epoch, plan.epochs
+        done = plan.epoch * self._steps + plan.batch
+        self._whole = self.bars.add_task("training", total=plan.epochs * self._steps, completed=done, note="")
+        self._now = self.bars.add_task(f"epoch {plan.epoch + 1}", total=self._steps, completed=plan.batch, note="")
+        self._at = (plan.epoch, plan.batch)
+        self.bars.start()
+        self.restart_clock()
+
+    def step(self, epoch: int, batch: int, images: int) -> None:
+        super().step(epoch, batch, images)
+        self._at = (epoch, batch)
+        if self.wants_totals:
+            self._move()
+
+    def totals(self, metrics: Mapping[str, float]) -> None:
+        self.bars.update(self._now, note=f"{describe(metrics)} · {self.rate():,.0f} images/s")
+
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        self._move()
+        if name:
+            self.bars.update(self._now, note=name)
+
+    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        tested = {name: value for name, value in metrics.items() if name.startswith("test")}
+        self.bars.update(self._whole, completed=(epoch + 1) * self._steps, note=describe(tested or metrics))
+        if epoch + 1 < self._epochs:
+            self._at = (epoch + 1, 0)
+            self.bars.reset(self._now, total=self._steps, description=f"epoch {epoch + 2}", note="")
+        else:
+            trained = {name: value for name, value in metrics.items() if name not in tested}
+            self.bars.update(self._now, completed=self._steps, note=describe(trained))
+        self.restart_clock()
+
+    def stop(self) -> None:
+        self.bars.stop()
+
+    def _move(self) -> None:
+        epoch, batch = self._at
+        self.bars.update(self._now, description=f"epoch {epoch + 1}", completed=batch)
+        self.bars.update(self._whole, completed=epoch * self._steps + batch)
+
+
+class _PlainLines(_Speaking):
+    """A line per epoch, and one a minute within long ones: for log files."""
+
+    interval = SILENCE
+
+    def start(self, plan: Plan) -> None:
+        self._plan = plan
+        self._looked = time.perf_counter()
+        self._began, self._done_before = time.perf_counter(), plan.epoch * plan.steps_per_epoch + plan.batch
+        self.restart_clock()
+
+    def step(self, epoch: int, batch: int, images: int) -> None:
+        super().step(epoch, batch, images)
+        self._at = (epoch, batch)
+
+    def totals(self, metrics: Mapping[str, float]) -> None:
+        epoch, batch = self._at
+        where = f"epoch {epoch + 1}/{self._plan.epochs} step {batch}/{self._plan.steps_per_epoch}"
+        self.message(f"{where}  {describe(metrics)} · {self.rate():,.0f} images/s · {self._left(epoch, batch)} left")
+
+    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        rate = f" · {self.rate():,.0f} images/s" if self._images else ""
+        left = f" · {self._left(epoch + 1, 0)} left" if epoch + 1 < self._plan.epochs else ""
+        self.message(f"epoch {epoch + 1}/{self._plan.epochs}  {describe(metrics)}{rate}{left}")
+        self._looked = time.perf_counter()
+        self.restart_clock()
+
+    def _left(self, epoch: int, batch: int) -> str:
+        steps = self._plan.steps_per_epoch
+        done = epoch * steps + batch - self._done_before
+        seconds = (
+            (time.perf_counter() - self._began) / max(1, done) * (self._plan.epochs * steps - epoch * steps - batch)
+        )
+        return duration(seconds)
+
+
+def make_reporter(console: Console | None, *, first: bool) -> Reporter:
+    """Bars on a terminal, lines elsewhere, nothing in processes other than the first."""
+    if not first:
+        return Reporter()
+    console = console or Console()
+    return _Bars(console) if console.is_terminal and not console.is_dumb_terminal else _PlainLines(console)
+
+
+def describe(metrics: Mapping[str, float]) -> str:
+    """Metrics in a few words: losses as they are, shares in per cent."""
+    parts = []
+    for name, value in metrics.items():
+        shown = f"{value:.3f}" if name.endswith("loss") else f"{value:.2e}" if name == "lr" else f"{100 * value:.1f} %"
+        parts.append(f"{name.replace('_', ' ')} {shown}")
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{minutes} min" if not hours else f"{hours} h {minutes:02d} min"
+
+
+class _Note(ProgressColumn):
+    """What the numbers are now; for the whole training, the first of the tasks, also the time."""
+
+    def render(self, task: Task) -> Text:
+        note = task.fields["note"]
+        if task.id != 0:
+            return Text(note)
+        left = "" if task.finished or task.time_remaining is None else f", {duration(task.time_remaining)} left"
+        time_and_note = [duration(task.elapsed or 0.0) + left, note]
+        return Text(" · ".join(filter(None, time_and_note)))

@@ -1,0 +1,9 @@
+"""The tasks by name, all through the one interface `Task`."""
+
+from spatialgrad.train.tasks.base import Sums, Task
+from spatialgrad.train.tasks.classification import Classification
+
+TASKS: dict[str, type[Task]] = {"classification": Classification}
+"""Every task; to add one, write its file and name it here."""
+
+__all__ = ["TASKS", "Sums", "Task"]

@@ -1,0 +1,109 @@
+"""What is learned: the data, the network's ends, the loss and the metrics, as the engine sees them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sized
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from spatialgrad.train.config import TrainConfig
+
+Sums = dict[str, Tensor]
+"""Totals that simply add up over batches and processes; `Task.metrics` turns them into averages."""
+
+
+class SizedIterable(Iterable[Any], Sized, Protocol):
+    """Batches with a length; the same ones each time they are iterated."""
+
+
+class Task(ABC):
+    """A task with its data loaded.
+
+    To add one: a subclass in a file of its own, and its name in `TASKS`.
+
+    Args:
+        config: Of the training.
+        device: Where batches go.
+    """
+
+    headline: ClassVar[str]
+    """The metric that a result is known by; larger is better."""
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """What a report calls the data."""
+
+    @property
+    @abstractmethod
+    def input_size(self) -> tuple[int, ...]:
+        """Shape of one input, without the batch."""
+
+    @property
+    @abstractmethod
+    def num_train(self) -> int:
+        """Training images in an epoch."""
+
+    @property
+    @abstractmethod
+    def num_test(self) -> int:
+        """Test images."""
+
+    @abstractmethod
+    def build_model(self) -> nn.Module:
+        """A new network for these data; a function of torch's seed."""
+
+    @abstractmethod
+    def steps_per_epoch(self, world_size: int) -> int:
+        """Batches of each process in an epoch."""
+
+    @abstractmethod
+    def batch_size(self, number: int, world_size: int) -> int:
+        """Images of one batch of an epoch, over all processes."""
+
+    @abstractmethod
+    def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
+        """An epoch's batches, from the one with the number `start`: a function of seed, epoch and rank."""
+
+    @abstractmethod
+    def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
+        """The test batches: every image once, over all processes."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
+        """The mean loss of a training batch, and its totals (without gradient)."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module, batch: Any) -> Sums:
+        """The totals of a test batch."""
+
+    @abstractmethod
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        """Averages, among them `loss` and the headline."""
+
+    def forward(self, model: nn.Module, batch: Any) -> Any:
+        """Run the network over a batch's images, whatever comes out."""
+        return model(batch[0])
+
+    def images_in(self, batch: Any) -> int:
+        """How many images a batch holds."""
+        return len(batch[0])
+
+
+def total(value: Tensor) -> Tensor:
+    """A number as part of a total: exact enough for any epoch, where the device can do it."""
+    value = value.detach()
+    return value.float() if value.device.type == "mps" else value.double()
+
+
+def add_(sums: Sums, more: Sums) -> None:
+    """Add totals to totals, in place."""
+    for name, value in more.items():
+        sums[name] = sums[name] + value if name in sums else value

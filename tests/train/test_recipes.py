@@ -1,0 +1,97 @@
+"""The recipes hold the paper's numbers."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from spatialgrad.train import ROWS, ConfigError, OptimizerConfig, TrainConfig, recipe, with_row
+from spatialgrad.train.optimizers import build_optimizer
+
+
+def numbers(config):
+    return {
+        "model": config.model.name,
+        "epochs": config.budget.epochs,
+        "batch": config.data.batch_size,
+        "lr": config.optimizer.learning_rate,
+        "momentum": config.optimizer.momentum,
+        "decay": config.optimizer.weight_decay,
+        "schedule": config.schedule.name,
+        "cutout": config.data.cutout,
+        "warmup": config.scaling.warmup,
+        "every": config.scaling.every,
+        "batches": config.scaling.batches,
+        "k": config.scaling.k,
+    }
+
+
+def test_table_1():
+    assert numbers(recipe("cifar_table1")) == {
+        **{"model": "vgg16-slim", "epochs": 600, "batch": 128, "lr": 0.1, "momentum": 0.9, "decay": 1e-4},
+        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 30, "batches": 20, "k": 5},
+    }
+    assert (recipe("cifar_table1").dyrep.interval, recipe("cifar_table1").dyrep.until) == (15, 500)
+
+
+def test_appendix_is_the_default():
+    assert numbers(recipe("cifar_appendix")) == {
+        **{"model": "vgg11", "epochs": 200, "batch": 128, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
+        **{"schedule": "cosine", "cutout": 16, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+    }
+    assert numbers(TrainConfig()) == numbers(recipe("cifar_appendix"))
+
+
+def test_imagenet():
+    config = recipe("imagenet")
+    assert numbers(config) == {
+        **{"model": "resnet18-imagenet", "epochs": 120, "batch": 256, "lr": 0.1, "momentum": 0.9, "decay": 1e-4},
+        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+    }
+    assert config.scaling.drop_near
+    assert (config.dyrep.interval, config.dyrep.until) == (5, 100)
+
+
+def test_ablation():
+    assert numbers(recipe("ablation-search")) == {
+        **{"model": "vgg11", "epochs": 200, "batch": 512, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
+        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 10, "batches": 2, "k": 5},
+    }
+
+
+def test_k_is_searched_on_held_out_images():
+    assert recipe("k_search").data.validation == 0.2
+
+
+def test_unknown_recipe():
+    with pytest.raises(ConfigError, match="did you mean 'cifar_table1'"):
+        recipe("cifar-table2")
+
+
+def test_the_nine_rows_of_the_optimizer_table():
+    names = ["SGD", "SGD + Momentum", "Adadelta", "Adagrad", "Adagrad*", "Adam", "Adamax", "NAdam", "RAdam"]
+    assert list(ROWS) == names
+    weight = torch.nn.Parameter(torch.zeros(1))
+    for row in ROWS:
+        config = with_row(TrainConfig(), row)
+        optimizer = build_optimizer(config.optimizer, [weight])
+        assert type(optimizer).__name__ == row.split()[0].strip("*")
+        assert config.scaling.apply == ("update" if row.endswith("*") else "gradient")
+        defaults = optimizer.defaults
+        if row.startswith("SGD"):
+            assert defaults["lr"] == 0.1
+            assert defaults["momentum"] == (0.9 if "Momentum" in row else 0.0)
+        else:  # everything that is not searched is PyTorch's
+            usual = type(optimizer)([weight]).defaults
+            assert {**defaults, "weight_decay": 0} == {**usual, "weight_decay": 0}
+
+
+def test_searched_values_of_a_row():
+    config = with_row(TrainConfig(), "Adam", lr=3e-4, weight_decay=0.0)
+    assert config.optimizer == OptimizerConfig(name="adam", lr=3e-4, weight_decay=0.0)
+    assert replace(config, optimizer=TrainConfig().optimizer) == TrainConfig()
+
+
+def test_unknown_row():
+    with pytest.raises(ValueError, match="AdamW"):
+        with_row(TrainConfig(), "AdamW")
