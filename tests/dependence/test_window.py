@@ -59,9 +59,12 @@ def test_padding_string_same_follows_torch():
     assert Window.of_convolution(nn.Conv2d(1, 1, 3, padding="valid")).padding == ((0, 0), (0, 0))
 
 
-def test_fill_is_per_channel():
-    padded = Window.of((3,), padding=1).pad(torch.ones(1, 2, 2), torch.tensor([[5.0, 7.0]]))
-    assert padded[0, :, 0].tolist() == [5.0, 7.0]
+def test_inside_is_what_was_padded():
+    window, maps = Window.of((3, 5), padding=(1, 2)), torch.rand(2, 3, 4, 5)
+    padded = window.pad(maps)
+    assert torch.equal(window.inside(padded, (4, 5)), maps)
+    window.inside(padded, (4, 5)).zero_()
+    assert not padded.any()
 
 
 def test_shifted_pair_pairs_each_pixel_with_its_neighbour():

@@ -140,14 +140,18 @@ class MutualInformation:
     def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
         zero_level = self._num_bins if self._drop_near else None
         low, high = (limit.to(maps.dtype) for limit in (self._ranges.low, self._ranges.high))
-        levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
-        quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
         if self._pads_with_zeros:
-            zeros = maps.new_zeros(1, maps.shape[1])
-            fill = torch.empty_like(zeros, dtype=torch.uint8)
-            quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=fill)
-            levels = self._window.pad(levels, fill)
+            # All zero pixels first, in the level of a zero, then the maps right into the middle of them.
+            zeros = maps.new_zeros(1, maps.shape[1], *(1,) * self._window.num_dims)
+            level = torch.empty_like(zeros, dtype=torch.uint8)
+            quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=level)
+            size = self._window.padded_size(maps.shape[2:])
+            levels = level.expand(len(maps), -1, *size).contiguous()
+            inside = self._window.inside(levels, maps.shape[2:])
+            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=inside)
         else:
+            levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
+            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
             levels = self._window.pad(levels)
         count_pairs_(counts, levels, self._window.displacements)
 

@@ -144,22 +144,19 @@ class Window:
                 f"{self.kernel_size} with dilation {self.dilation}, which reach {tuple(reach)} pixels."
             )
 
-    def pad(self, maps: Tensor, fill: Tensor | None = None) -> Tensor:
-        """Pad maps as the convolution does, for any dtype.
+    def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
+        """The part of padded maps that holds the maps themselves, as a view."""
+        inner = [slice(pad[0], pad[0] + side) for pad, side in zip(self.padding, size, strict=True)]
+        return padded[(slice(None), slice(None), *inner)]
 
-        Args:
-            maps: Shape (batch, channels, *spatial).
-            fill: For zero padding, the value per channel that stands for a zero pixel (default: 0).
-        """
+    def pad(self, maps: Tensor) -> Tensor:
+        """Pad maps of shape (batch, channels, *spatial) as the convolution does, for any dtype."""
         if not any(itertools.chain.from_iterable(self.padding)):
             return maps
         size = maps.shape[2:]
         if self.padding_mode == "zeros":
             padded = maps.new_zeros(*maps.shape[:2], *self.padded_size(size))
-            if fill is not None:
-                padded += fill.view(1, -1, *(1,) * self.num_dims)
-            inner = [slice(pad[0], pad[0] + side) for pad, side in zip(self.padding, size, strict=True)]
-            padded[:, :, *inner] = maps
+            self.inside(padded, size).copy_(maps)
             return padded
         for axis, (pad, side) in enumerate(zip(self.padding, size, strict=True)):
             if self.padding_mode == "reflect" and max(pad) >= side:
