@@ -99,11 +99,13 @@ def _pair_indices(
 
 
 def _count_by_bincount_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
-    cells = counts[0].numel()
-    # Narrow indices halve the memory traffic, which is what this costs on a CPU.
-    dtype = torch.int16 if cells <= torch.iinfo(torch.int16).max else torch.int32
-    for row, index in _pair_indices(counts, levels, displacements, dtype, max(BLOCK, 4 * cells)):
-        counts[row].view(-1).add_(torch.bincount(index, minlength=cells))
+    # Narrow indices halve the memory traffic, which is what this costs on a CPU: as many channels at a time as fit.
+    fitting = torch.iinfo(torch.int16).max // counts[0, 0].numel()
+    dtype = torch.int16 if fitting else torch.int32
+    for part, pixels in zip(counts.split(max(1, fitting), 1), levels.split(max(1, fitting), 1), strict=True):
+        cells = part[0].numel()
+        for row, index in _pair_indices(part, pixels, displacements, dtype, max(BLOCK, 4 * cells)):
+            part[row].view(-1).add_(torch.bincount(index, minlength=cells))
 
 
 def _count_by_scatter_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
