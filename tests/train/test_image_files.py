@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from train_helpers import Process, assert_same_run, quietly, tiny, wait_for
 
 from spatialgrad.data import CorruptDataError
 from spatialgrad.train import read_lines, resume
 from spatialgrad.train.checkpoint import read_checkpoint
+from train_helpers import Process, assert_same_run, quietly, tiny, wait_for
 
 
 @pytest.fixture
