@@ -18,6 +18,7 @@ from spatialgrad.reparam import DBB, merge, reparameterize_
 from spatialgrad.train import (
     DataConfig,
     DivergedError,
+    InterruptedTraining,
     OtherConfigError,
     StorageError,
     load_model,
@@ -25,6 +26,7 @@ from spatialgrad.train import (
     read_lines,
     read_result,
 )
+from spatialgrad.train.engine import Trainer
 from spatialgrad.train.tasks.classification import load_images
 from train_helpers import Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for, weights
 
@@ -367,6 +369,23 @@ def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
             quietly(stopped)
     quietly(stopped)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path):
+    compiled = {"machine": {"compile": True}}
+    quietly(tiny(tmp_path / "whole", "sgs", **compiled))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_look_around", lambda self: self._leave(15) if self.position.step == 7 else None)
+        with pytest.raises(InterruptedTraining):
+            quietly(tiny(tmp_path / "run", "sgs", **compiled))
+    quietly(tiny(tmp_path / "run", "sgs", **compiled))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    quietly(tiny(tmp_path / "eager", "sgs"))
+    curves = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "eager")]
+    # Compiled dropout draws other numbers, so the curves are alike but not the same.
+    for a, b in zip(*curves, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=0.15)
 
 
 def test_used_as_a_library_in_a_thread(tmp_path):

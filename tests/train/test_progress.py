@@ -70,6 +70,22 @@ def test_time_of_tests_does_not_slow_the_images_down(monkeypatch):
     assert "50 images/s" in output(console)
 
 
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(5, "Input/output error")])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_that_is_gone_does_not_end_a_training(error, terminal, tmp_path, monkeypatch):
+    """`spatialgrad train | head -n 8`, or a connection that breaks."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            if "vgg11" not in text:
+                raise error
+            return super().write(text)
+
+    monkeypatch.setattr("os.dup2", lambda *args: None)  # rich would close the real standard output
+    console = Console(file=Gone(), width=100, force_terminal=terminal)
+    assert train(tiny(tmp_path, epochs=1), console=console).steps == 5
+
+
 def test_other_processes_are_silent():
     assert type(make_reporter(Console(), first=False)) is Reporter
 

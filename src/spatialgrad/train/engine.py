@@ -84,8 +84,8 @@ class Trainer:
                     self._close_epoch()
                 self._save_unless_saved()
             return self._finish()
-        except DataError:
-            # A file that cannot be read any more is no reason to lose what was learned before it.
+        except (DataError, OSError):
+            # A file that cannot be read any more is no reason to lose what was learned before.
             if self.machine.world_size == 1:
                 self._save_unless_saved()
             raise

@@ -61,7 +61,10 @@ class Machine:
     def wrap(self, model: nn.Module) -> nn.Module:
         """The network to call in training: compiled if wished, in precision, in step with all other processes."""
         self.place_(model)
-        return self.fabric.setup_module(cast("nn.Module", torch.compile(model)) if self.config.compile else model)
+        if self.config.compile:
+            # For each size of a batch on its own: what is compiled does not depend on which came first.
+            return self.fabric.setup_module(cast("nn.Module", torch.compile(model, dynamic=False)))
+        return self.fabric.setup_module(model)
 
     def for_evaluation(self, wrapped: nn.Module) -> nn.Module:
         """The network to call where processes may have different numbers of batches."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -95,7 +96,16 @@ class _Speaking(Reporter):
         self._images, self._since, self._pause = 0, time.perf_counter(), 0.0
 
     def message(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        with self.surviving():
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def surviving(self) -> Iterator[None]:
+        """Go on in silence when the terminal, or the other end of a pipe, is gone; the run's folder has it all."""
+        try:
+            yield
+        except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
+            self.console.quiet = True
 
 
 class _Bars(_Speaking):
@@ -119,7 +129,8 @@ class _Bars(_Speaking):
         self._whole = self.bars.add_task("training", total=plan.epochs * self._steps, completed=done, note="")
         self._now = self.bars.add_task(f"epoch {plan.epoch + 1}", total=self._steps, completed=plan.batch, note="")
         self._at = (plan.epoch, plan.batch)
-        self.bars.start()
+        with self.surviving():
+            self.bars.start()
         self.restart_clock()
 
     def step(self, epoch: int, batch: int, images: int) -> None:
@@ -149,7 +160,9 @@ class _Bars(_Speaking):
         self.restart_clock()
 
     def stop(self) -> None:
-        self.bars.stop()
+        if not self.console.quiet:
+            with self.surviving():
+                self.bars.stop()
 
     def _move(self) -> None:
         epoch, batch = self._at

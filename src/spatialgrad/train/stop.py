@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to stop: the step is finished and saved first."""
+"""SIGINT, SIGTERM and SIGHUP as a wish to stop: the step is finished and saved first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
@@ -29,7 +29,9 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        # What nohup, or a shell in the background, has the process ignore stays ignored.
+        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in heard}
         try:
             yield
         finally:
@@ -43,7 +45,8 @@ class Stop:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
-        self._report(f"{signal.Signals(number).name}: finishing the step and saving.")
+        if number != signal.SIGHUP:  # after which there is no terminal to write to
+            self._report(f"{signal.Signals(number).name}: finishing the step and saving.")
 
     def _handle_in_worker(self, number: int) -> None:
         """A process that loads images has inherited this handler; Ctrl-C reaches it too, and it is needed on."""
