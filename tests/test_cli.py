@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -6,7 +7,9 @@ import pytest
 
 def spatialgrad(*arguments, **options):
     command = [sys.executable, "-m", "spatialgrad.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
+    # One thread: other tests run beside this one.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment, **options)
 
 
 def test_help_lists_the_commands():
