@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 LARGEST_ON_DEVICE = 2 << 30
 """Bytes of images up to which a data set in memory is kept on the device, where batches are then put together."""
 EVAL_FACTOR = 2
-"""Test batches on a GPU are larger than training batches, as they need no memory for a backward pass; on a CPU they would
-only leave its cache sooner."""
+"""Test batches on a GPU are larger than training batches, as they need no memory for a backward pass. On a CPU they
+would only leave its cache sooner."""
 
 
 class Classification(Task):
