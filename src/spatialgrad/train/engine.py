@@ -84,11 +84,6 @@ class Trainer:
                     self._close_epoch()
                 self._save_unless_saved()
             return self._finish()
-        except (DataError, OSError):
-            # A file that cannot be read any more is no reason to lose what was learned before.
-            if self.machine.world_size == 1:
-                self._save_unless_saved()
-            raise
         finally:
             self.reporter.stop()
 
@@ -104,13 +99,26 @@ class Trainer:
         if at.batch == 0:
             self._before_epoch()
         self.learner.model.train()
-        for batch in self.learner.train_batches(at.epoch, start=at.batch):
+        for batch in self._train_batches():
             add_(self.sums, self.learner.step(batch, at.step))
             at.batch, at.step = at.batch + 1, at.step + 1
             self.reporter.step(at.epoch, at.batch, self.task.images_in(batch) * self.machine.world_size)
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
             self._look_around()
+
+    def _train_batches(self) -> Iterator[Any]:
+        at = self.position
+        try:
+            yield from self.learner.train_batches(at.epoch, start=at.batch)
+        except Exception as error:
+            # Neither a file that cannot be read any more nor workers that Ctrl-C has ended, where they do not share
+            # this process's handler, are a reason to lose what was learned before.
+            if self.machine.world_size == 1 and self.stop.signal:
+                self._leave(self.stop.signal)
+            if self.machine.world_size == 1 and isinstance(error, DataError):
+                self._save_unless_saved()
+            raise
 
     def _before_epoch(self) -> None:
         at, log_file = self.position, self.learner.method.log_file
@@ -143,7 +151,12 @@ class Trainer:
                 self._leave(self.stop.signal)
 
         with self._phase("evaluation", "testing"):
-            return evaluate(self.task, self.machine, model, between)
+            try:
+                return evaluate(self.task, self.machine, model, between)
+            except DataError:
+                if self.machine.world_size == 1:
+                    self._save_unless_saved()
+                raise
 
     def _look_around(self) -> None:
         """After a step or an epoch: save, stop or go on, all processes alike."""

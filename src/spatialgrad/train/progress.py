@@ -20,8 +20,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-REFRESH = 0.2
-"""Seconds between two looks at the running totals: reading them makes a GPU wait."""
+REFRESH = 0.25
+"""Seconds between two looks at the running totals, which make a GPU wait, and between two drawings of the bars."""
 SILENCE = 60.0
 """Seconds without a line after which a long epoch says how far it is, where there are no bars."""
 
@@ -65,9 +65,11 @@ class Reporter:
 
 
 class _Speaking(Reporter):
+    interval = REFRESH
+
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._looked = 0.0
+        self._looked, self._gone = 0.0, False
         self._images, self._since = 0, time.perf_counter()
         self._pause = 0.0
         self._paused_at: float | None = None
@@ -78,8 +80,6 @@ class _Speaking(Reporter):
         self.wants_totals = now - self._looked > self.interval
         if self.wants_totals:
             self._looked = now
-
-    interval = REFRESH
 
     def phase(self, name: str) -> None:
         now = time.perf_counter()
@@ -105,7 +105,7 @@ class _Speaking(Reporter):
         try:
             yield
         except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
-            self.console.quiet = True
+            self._gone = self.console.quiet = True
 
 
 class _Bars(_Speaking):
@@ -121,6 +121,7 @@ class _Bars(_Speaking):
             _Note(table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
             console=console,
             expand=True,
+            refresh_per_second=1 / REFRESH,
         )
 
     def start(self, plan: Plan) -> None:
@@ -160,7 +161,7 @@ class _Bars(_Speaking):
         self.restart_clock()
 
     def stop(self) -> None:
-        if not self.console.quiet:
+        if not self._gone:
             with self.surviving():
                 self.bars.stop()
 
@@ -199,11 +200,9 @@ class _PlainLines(_Speaking):
 
     def _left(self, epoch: int, batch: int) -> str:
         steps = self._plan.steps_per_epoch
-        done = epoch * steps + batch - self._done_before
-        seconds = (
-            (time.perf_counter() - self._began) / max(1, done) * (self._plan.epochs * steps - epoch * steps - batch)
-        )
-        return duration(seconds)
+        at = epoch * steps + batch
+        seconds_per_step = (time.perf_counter() - self._began) / max(1, at - self._done_before)
+        return duration(seconds_per_step * (self._plan.epochs * steps - at))
 
 
 def make_reporter(console: Console | None, *, first: bool) -> Reporter:
