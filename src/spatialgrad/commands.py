@@ -123,6 +123,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, error.exit_code)
     except DataError as error:
         return _fail(error, EXIT_NO_DATA)
+    except ModuleNotFoundError as error:
+        return _fail(f"this needs {error.name}: pip install 'spatialgrad[train]'", 1)
     except (ValueError, OSError) as error:
         return _fail(error, 1)
     except KeyboardInterrupt:

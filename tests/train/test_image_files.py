@@ -1,5 +1,6 @@
 """Training on images in files: worker processes, signals that reach them, and files that break on the way."""
 
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from PIL import Image
 from spatialgrad.data import CorruptDataError
 from spatialgrad.train import read_lines, resume
 from spatialgrad.train.checkpoint import read_checkpoint
-from train_helpers import Process, assert_same_run, quietly, tiny, wait_for
+from train_helpers import SILENT, Process, assert_same_run, quietly, tiny, wait_for
 
 
 @pytest.fixture
@@ -33,17 +34,19 @@ def config(out, images, *, workers=2, epochs=3):
     return tiny(out, epochs=epochs, data=data, machine={"workers": workers})
 
 
-def train_in_own_group(out, images, epochs):
+def train_in_own_group(out, images, epochs, start_method):
     from spatialgrad import commands
 
     os.setpgid(0, 0)
+    multiprocessing.set_start_method(start_method, force=True)
     commands._default_config = lambda arguments: config(out, images, epochs=epochs)
     return commands.run(["train"])
 
 
-def test_ctrl_c_reaches_the_workers_and_nothing_is_lost(images, tmp_path):
-    """A terminal sends SIGINT to every process of the command."""
-    process = Process(tmp_path / "run", images, 4, function=train_in_own_group)
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_ctrl_c_reaches_the_workers_and_nothing_is_lost(start_method, images, tmp_path):
+    """A terminal sends SIGINT to every process of the command: forked workers go on, others end."""
+    process = Process(tmp_path / "run", images, 4, start_method, function=train_in_own_group)
     wait_for(lambda: len(read_lines(tmp_path / "run" / "metrics.jsonl")) >= 1)
     os.killpg(process._process.pid, signal.SIGINT)
     code, said, error = process.wait()
@@ -75,6 +78,6 @@ def test_a_file_that_breaks_on_the_way(images, tmp_path, monkeypatch):
     saved = read_checkpoint(tmp_path / "run" / "checkpoint.pt")
     assert saved["epoch"] == 1
     path.write_bytes(content)
-    resume(tmp_path / "run")
+    resume(tmp_path / "run", console=SILENT)
     quietly(config(tmp_path / "whole", images, workers=0))
     assert_same_run(tmp_path / "run", tmp_path / "whole")

@@ -132,6 +132,15 @@ def test_resume_of_nothing(tmp_path, capsys):
     assert "not a run's folder" in said
 
 
+def test_without_fabric_the_way_out_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "spatialgrad.train.session", raising=False)
+    monkeypatch.delattr(train, "session", raising=False)
+    monkeypatch.setitem(sys.modules, "spatialgrad.train.engine", None)
+    code, said = exit_code(capsys, "resume", tmp_path)
+    assert code == 1
+    assert "pip install 'spatialgrad[train]'" in said
+
+
 def test_a_run_that_diverges(tmp_path, capsys):
     config = tiny(tmp_path, optimizer={"lr": 1e30})
     with pytest.raises(train.DivergedError):

@@ -48,11 +48,6 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def num_train(self) -> int:
-        """Training images in an epoch."""
-
-    @property
-    @abstractmethod
     def num_test(self) -> int:
         """Test images."""
 

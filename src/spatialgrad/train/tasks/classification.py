@@ -59,11 +59,6 @@ class Classification(Task):
         return (self.dataset.channels, self.dataset.image_size, self.dataset.image_size)
 
     @property
-    def num_train(self) -> int:
-        """Training images in an epoch."""
-        return len(self.dataset.train)
-
-    @property
     def num_test(self) -> int:
         """Test images."""
         return len(self.dataset.test)
