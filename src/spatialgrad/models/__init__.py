@@ -4,8 +4,10 @@
 what is known about one. Importing this package registers every family.
 """
 
+from spatialgrad.models.backbone import Backbone, BackboneError, load_backbone_
 from spatialgrad.models.mobilenetv2 import MobileNetV2
 from spatialgrad.models.preactresnet import PreActResNet
+from spatialgrad.models.pspnet import PSPNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
 from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -16,10 +18,13 @@ from spatialgrad.models.xception import Xception
 
 __all__ = [
     "VGG",
+    "Backbone",
+    "BackboneError",
     "BasicBlock",
     "Bottleneck",
     "MobileNetV2",
     "ModelInfo",
+    "PSPNet",
     "PreActResNet",
     "PyramidNet",
     "ResNet",
@@ -28,6 +33,7 @@ __all__ = [
     "Xception",
     "create_model",
     "list_models",
+    "load_backbone_",
     "model_info",
     "register",
 ]
