@@ -16,6 +16,7 @@ from spatialgrad.train.config import (
     OptimizerConfig,
     ScalingConfig,
     ScheduleConfig,
+    SegmentationConfig,
     TrainConfig,
 )
 from spatialgrad.train.deploy import load_model
@@ -64,6 +65,7 @@ __all__ = [
     "Result",
     "ScalingConfig",
     "ScheduleConfig",
+    "SegmentationConfig",
     "StorageError",
     "Task",
     "TrainConfig",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import TrainConfig
+    from spatialgrad.train.examples import Examples
 
 Sums = dict[str, Tensor]
 """Totals that simply add up over batches and processes; `Task.metrics` turns them into averages."""
@@ -86,6 +87,20 @@ class Task(ABC):
     def forward(self, model: nn.Module, batch: Any) -> Any:
         """Run the network over a batch's images, whatever comes out."""
         return model(batch[0])
+
+    def share(self, batch: Any, number: int, world_size: int) -> float | Tensor:
+        """How much of the mean loss over all processes' batches together is this process's, by default by images.
+
+        Args:
+            batch: Of this process.
+            number: Of the batch in its epoch.
+            world_size: Number of processes.
+        """
+        return self.images_in(batch) / self.batch_size(number, world_size)
+
+    def examples(self, model: nn.Module, number: int) -> Examples | None:
+        """What a network in evaluation mode predicts for some test images, as pictures; None where there are none."""
+        return None
 
     def images_in(self, batch: Any) -> int:
         """How many images a batch holds."""
