@@ -80,7 +80,9 @@ def _annotations(place: Path) -> tuple[Annotations, Annotations, str]:
         return *parts, "MPII" if sizes == NUM_PUBLISHED else f"MPII, {sizes[0]:,} and {sizes[1]:,} people"
     for folder in (place, place / "mpii_human_pose_v1_u12_2", place / "annot"):
         if (folder / MAT_NAME).exists():
-            valid_list = next((path for part in (folder, place / "annot") if (path := part / VALID_LIST).exists()), None)
+            valid_list = next(
+                (path for part in (folder, place / "annot") if (path := part / VALID_LIST).exists()), None
+            )
             return read_mat(folder / MAT_NAME, valid_list)
     raise MissingDataError(f"{place} has neither annot/train.h5 and annot/valid.h5 nor {MAT_NAME}")
 

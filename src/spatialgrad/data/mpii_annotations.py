@@ -4,8 +4,8 @@ Both count pixels from 1; what is returned counts from 0. A joint counts as anno
 not: that is what the usual training and evaluation do. (`visible` of the h5 files and `is_visible` of the .mat say
 whether something is in front of a joint.)
 
-The .mat file does not say which training images to test on. With the usual list of names, `valid_images.txt`, beside it,
-those are the test images; without it, the images of every eighth video. Of people who stand close together, neither
+The .mat file does not say which training images to test on. With the usual list of names, `valid_images.txt`, beside
+it, those are the test images; without it, the images of every eighth video. Of people who stand close together, neither
 is used, as in the h5 files.
 """
 
@@ -78,7 +78,7 @@ def read_h5(path: Path) -> Annotations:
         CorruptDataError: If a part is missing or has another shape.
     """
     try:
-        import h5py  # type: ignore[import-untyped]
+        import h5py
     except ImportError as error:
         raise ImportError("MPII's h5 files need h5py: pip install 'spatialgrad[train]'") from error
     try:

@@ -2,13 +2,12 @@
 
 Coordinates are (x, y) in pixels, and the centre of the top left pixel is (0, 0), as in `paired.py`.
 
-A person's square is cut out of the file with a margin (the canvas), within which augmentation turns, resizes and mirrors.
-Files are decoded when they are needed; canvases are kept if those of all people fit into memory.
+A person's square is cut out of the file with a margin (the canvas), within which augmentation turns, resizes and
+mirrors. Files are decoded when they are needed; canvases are kept if those of all people fit into memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,8 +67,13 @@ class People:
 
     def select(self, indices: Tensor) -> People:
         """The people at `indices`, in that order."""
-        files = self.files.select(indices.numpy())
-        return People(files, *(values[indices] for values in (self.joints, self.visible, self.boxes, self.lengths)))
+        return People(
+            self.files.select(indices.numpy()),
+            self.joints[indices],
+            self.visible[indices],
+            self.boxes[indices],
+            self.lengths[indices],
+        )
 
     def canvas(self, index: int, size: int) -> Tensor:
         """A person's canvas, in whose middle the square has the side `size`: uint8, shape (3, canvas, canvas)."""
@@ -198,5 +202,3 @@ def move_person(
 def mirror_joints(values: Tensor, skeleton: Skeleton, dim: int = 0) -> Tensor:
     """Let left and right joints change places."""
     return values.index_select(dim, torch.tensor(skeleton.mirrored, device=values.device))
-
-

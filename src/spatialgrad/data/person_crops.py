@@ -23,7 +23,7 @@ MAX_ENLARGED = 32
 """A canvas may be so many times as large as its image; what is larger is no person, but wants our memory."""
 OUTSIDE_BY = 1.0
 """Pixels by which a joint may lie outside of its image and still count: annotations are rounded."""
-ENLARGE = 1.25
+ENLARGE = 1.4
 """Factor on squares around joints: feet, hands and hair reach beyond them."""
 
 

@@ -5,6 +5,7 @@ what is known about one. Importing this package registers every family.
 """
 
 from spatialgrad.models.mobilenetv2 import MobileNetV2
+from spatialgrad.models.pose_resnet import PoseResNet
 from spatialgrad.models.preactresnet import PreActResNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
@@ -20,6 +21,7 @@ __all__ = [
     "Bottleneck",
     "MobileNetV2",
     "ModelInfo",
+    "PoseResNet",
     "PreActResNet",
     "PyramidNet",
     "ResNet",

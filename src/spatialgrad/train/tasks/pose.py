@@ -15,7 +15,7 @@ from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_ba
 from spatialgrad.data.people import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.sampling import batch_bounds
-from spatialgrad.data.splits import stratified_indices
+from spatialgrad.data.splits import random_indices
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
 from spatialgrad.train.errors import ConfigError
@@ -143,7 +143,7 @@ class Pose(Task):
             found = decode(self.predict(model, batch), MAP_STRIDE).cpu()
             right, scored = count_right(found, joints[None], visible[None], length[None], self.skeleton.threshold)
             pictures = {
-                "image": image,
+                "image": draw_skeleton(image, joints, torch.zeros_like(visible), self.skeleton),
                 "truth": draw_skeleton(image, joints, visible, self.skeleton),
                 # Of hidden joints, no one knows whether they are right.
                 "prediction": draw_skeleton(image, found[0], visible, self.skeleton),
@@ -192,7 +192,8 @@ def load_people(config: DataConfig) -> PoseDataset:
         raise ConfigError(f"invalid data.image_size: {size!r} must be one multiple of {DIVISOR} for pose")
     dataset = replace(dataset, image_size=size)
     if config.validation:
-        stay, held_out = _part(dataset.train, config.validation, config.split_seed)
+        wanted = round(config.validation * len(dataset.train))
+        stay, held_out = random_indices(len(dataset.train), wanted, seed=config.split_seed)
         share = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
         dataset = replace(
             dataset,
@@ -201,16 +202,11 @@ def load_people(config: DataConfig) -> PoseDataset:
             test=dataset.train.select(held_out),
         )
     for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
-        people: People = getattr(dataset, split)
+        people: Any = getattr(dataset, split)
         if limit is not None and limit > len(people):
             raise ConfigError(f"invalid data.{field}: {dataset.name} has {len(people)} {split} images, not {limit}")
         if limit is not None and limit < len(people):
-            _, chosen = _part(people, limit / len(people), config.split_seed)
+            _, chosen = random_indices(len(people), limit, seed=config.split_seed)
             description = f"{dataset.description}, {limit:,} {split} images"
             dataset = replace(dataset, description=description, **{split: people.select(chosen)})
     return dataset
-
-
-def _part(people: People, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    # People are all of one class.
-    return stratified_indices(torch.zeros(len(people), dtype=torch.int64), share, seed=seed)
