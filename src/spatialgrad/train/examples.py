@@ -11,7 +11,6 @@ from torch import Tensor
 
 from spatialgrad.train.checkpoint import replacing
 from spatialgrad.train.errors import StorageError
-from spatialgrad.train.run_folder import write_json
 
 FOLDER, INDEX = "examples", "examples.json"
 NUMBER = 6
@@ -42,6 +41,8 @@ def write_examples(folder: Path, shown: Examples) -> None:
 
     The index comes last, so that it names only what is there.
     """
+    from spatialgrad.train.run_folder import write_json  # which knows configs, which know tasks, which know this file
+
     target = folder / FOLDER
     try:
         target.mkdir(exist_ok=True)
