@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data.dataset import ImageDataset
 from spatialgrad.data.errors import DataError, MissingDataError, UnreachableError
 
 Report = Callable[[str], None]
@@ -22,12 +21,14 @@ class Source:
     description: str
     places: Callable[[Path], Sequence[Path]]
     """Given the data root: where it may lie, the best place first."""
-    read: Callable[[Path], ImageDataset[Any]]
-    """Given one of the places."""
+    read: Callable[[Path], Any]
+    """Given one of the places. What it returns depends on the task; an `ImageDataset` for classification."""
     fetch: Callable[[Path, Report], Path]
     """Given the data root: get it, and say where it is now."""
     by_hand: Callable[[Path], str]
     """Given the data root: which file to put where."""
+    task: str = "classification"
+    """What is learned from it: classification, segmentation or pose."""
     again: Callable[[Path], str] | None = None
     """Given the place where it is damaged: what to do, if it is not to remove it and to get it again."""
 
@@ -35,7 +36,7 @@ class Source:
         """The first of its places that is there."""
         return next((place for place in self.places(root) if place.exists()), None)
 
-    def load(self, root: Path) -> ImageDataset[Any]:
+    def load(self, root: Path) -> Any:
         """Read it from the first of its places that is there."""
         place = self.locate(root)
         if place is None:
