@@ -20,6 +20,12 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 Layout = Literal["rows", "columns"]
 """rows: a table with one row per arm. columns: one row per group, and its arms side by side."""
 
+Figure = Literal[
+    "cost", "k-curve", "scalings", "kernel-magnitudes", "distances", "learning-curves", "overhead", "examples"
+]
+"""cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time.
+kernel-magnitudes: mean |W| with and without. distances: between the networks of "equivalence" runs."""
+
 Kind = Literal["train", "equivalence"]
 """What a run is: a training, or a branched and a scaled network that are trained side by side."""
 
@@ -65,6 +71,8 @@ class Arm:
     shown: bool = True
     """Whether the arm is part of the table; an arm that only trains a backbone is not."""
     kind: Kind = "train"
+    layers: tuple[int, ...] = ()
+    """Layers that the paper's figure shows, counted from 0 among the scaled convolutions; -1 is the last one."""
     note: str = ""
     """What a reader should know about this arm."""
 
@@ -100,7 +108,7 @@ class Study:
     arms: Callable[[Scale], tuple[Arm, ...]]
     searches: Callable[[Scale], tuple[Search, ...]] = lambda scale: ()
     layout: Layout = "rows"
-    figures: tuple[str, ...] = ("learning-curves", "overhead")
+    figures: tuple[Figure, ...] = ("learning-curves", "overhead")
     """Figures of the report, in this order; `spatialgrad.report` knows their names."""
     metric: str = "accuracy"
     """The headline metric of its results."""
@@ -112,6 +120,8 @@ class Study:
     """Seeds when none are asked for."""
     differences: Mapping[Scale, str] = field(default_factory=dict)
     """In what a scale differs from the paper, in a sentence or two for every page that shows it."""
+    times: Mapping[Scale, str] = field(default_factory=dict)
+    """How long a scale takes, roughly, and on what."""
 
 
 def slug(text: str) -> str:

@@ -51,6 +51,10 @@ class ArmRecord:
     config: Mapping[str, Any]
     """The config as JSON, before a search or a backbone has completed it."""
     runs: tuple[RunRecord, ...]
+    layers: tuple[int, ...] = ()
+    """Layers that the paper's figure shows; see `Arm`."""
+    backbone: str | None = None
+    """Key of the arm that trains the backbone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +121,7 @@ def read_study(folder: Path | str) -> StudyRecord:
                     **arm,
                     "published": tuple(Published(**each) for each in arm["published"]),
                     "runs": _runs(arm["runs"]),
+                    "layers": tuple(arm.get("layers", ())),
                 }
             )
             for arm in values.pop("arms")
