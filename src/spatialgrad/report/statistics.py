@@ -81,11 +81,11 @@ def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comp
     if summary is None:
         return None
     if summary.std is None:
-        return Comparison(n=1, difference=summary.mean, note="one pair: no interval, no test")
+        return Comparison(n=1, difference=summary.mean, note="one pair: no test")
     # Differences of decimal numbers that are equal on paper differ in their last bits.
     size = max(abs(number) for seed in seeds for number in (values[seed], reference[seed]))
     if summary.std <= 1e-12 * size:
-        return Comparison(n=summary.n, difference=summary.mean, note="all pairs differ by the same: no test")
+        return Comparison(n=summary.n, difference=summary.mean, note="same in all pairs: no test")
     from scipy import stats
 
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, summary.n - 1)) * summary.std / math.sqrt(summary.n)
