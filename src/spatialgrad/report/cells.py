@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spatialgrad.report.collect import Arm
-from spatialgrad.report.statistics import Summary
+from spatialgrad.report.statistics import Comparison, Summary
 from spatialgrad.studies.base import Published
 
 NOTHING = "–"
@@ -41,6 +41,11 @@ class Table:
     headers: int = 1
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether rows that follow each other belong together."""
+        return any(row[0].lines == after[0].lines for row, after in zip(self.rows, self.rows[1:], strict=False))
+
 
 def spread(summary: Summary, decimals: int = 2) -> str:
     """Mean ± standard deviation."""
@@ -74,9 +79,25 @@ def scientific_cell(value: float | None) -> Cell:
     return empty() if value is None else Cell(lines=(f"{value:.1e}".replace("-", "−"),), sort=value)
 
 
-def p_cell(p: float | None) -> Cell:
-    """A p value."""
-    return empty() if p is None else Cell(lines=(p_value(p),), sort=p)
+def p_cell(comparison: Comparison) -> Cell:
+    """The p value of a comparison, alone and corrected."""
+    if comparison.p is None or comparison.holm is None:
+        return empty()
+    return Cell(lines=(p_value(comparison.p), f"Holm {p_value(comparison.holm)}"), sort=comparison.p)
+
+
+def without_empty_columns(table: Table) -> Table:
+    """A table without the columns that say nothing in any row."""
+    kept = [
+        index
+        for index in range(len(table.columns))
+        if index < table.headers or any(row[index] != empty() for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
+    )
 
 
 def published_cell(values: Sequence[float | None], published: Sequence[Published], after: Sequence[str] = ()) -> Cell:

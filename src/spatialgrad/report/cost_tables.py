@@ -32,8 +32,8 @@ def cost_table(study: Collected, arms: Sequence[Arm]) -> Table:
     show_parameters = any(each.parameters is not None for each in published)
     time, factor = time_unit([study.seconds(arm) for arm in arms])
     columns = [*heading_columns(names, "Method"), Column(title=f"{time.capitalize()} per run, ours")]
-    columns.append(Column(title="× reference"))
-    columns += [Column(title=f"{unit}, published (× reference)")] if show_cost else []
+    columns.append(Column(title="×\u00a0reference"))
+    columns += [Column(title=f"{unit}, published (×\u00a0reference)")] if show_cost else []
     columns.append(Column(title="MACs in training (M)"))
     columns += [Column(title="MACs, published")] if show_macs else []
     columns.append(Column(title="Parameters in training (M)"))

@@ -19,6 +19,7 @@ from spatialgrad.report.cells import (
     signed,
     sortable,
     spread,
+    without_empty_columns,
 )
 from spatialgrad.report.collect import Arm, Collected
 from spatialgrad.report.cost_tables import cost_table, distance_table, metrics_tables
@@ -32,7 +33,11 @@ def build_tables(study: Collected) -> tuple[Table, ...]:
     if trained:
         compared = compare_all(study)
         layout = _side_by_side if study.record.layout == "columns" else _row_by_row
-        tables = [layout(study, compared), cost_table(study, trained), *metrics_tables(study, trained)]
+        tables = [
+            without_empty_columns(layout(study, compared)),
+            cost_table(study, trained),
+            *metrics_tables(study, trained),
+        ]
     equivalent = [arm for arm in study.shown if arm.record.kind == "equivalence"]
     if equivalent:
         tables.append(distance_table(equivalent))
@@ -70,11 +75,11 @@ def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Tab
         Column(title="Published (%)"),
         Column(title="Difference [95 % CI]"),
         Column(title="p"),
-        Column(title="p, Holm"),
         Column(title="Published difference"),
     )
-    caption = f"{_metric_name(study)}, ours beside {study.record.shows}"
-    return Table(caption=caption, columns=columns, rows=tuple(rows), headers=len(names) + 1, notes=_result_notes(study))
+    return Table(
+        caption=_caption(study), columns=columns, rows=tuple(rows), headers=len(names) + 1, notes=_result_notes(study)
+    )
 
 
 def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> Table:
@@ -94,7 +99,7 @@ def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> T
         for label in others:
             arm = by_label.get(label)
             if arm is None:
-                cells += [empty()] * 4
+                cells += [empty()] * 3
             else:
                 cells += [*_difference(study, arm, compared[arm.record.key]), _published_difference(study, arm)]
         rows.append(tuple(cells))
@@ -104,11 +109,10 @@ def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> T
     columns.append(Column(title="Seeds"))
     for label in others:
         of = f"{label}: " if len(others) > 1 else ""
-        titles = ("difference [95 % CI]", "p", "p, Holm", "published difference")
-        columns += [Column(title=_capital(of + title)) for title in titles]
-    caption = f"{_metric_name(study)}, ours beside {study.record.shows}"
+        titles = ("Difference [95 % CI]", "p", "Published difference")
+        columns += [Column(title=of + title) for title in titles]
     return Table(
-        caption=caption,
+        caption=_caption(study),
         columns=tuple(columns),
         rows=tuple(rows),
         headers=len(names),
@@ -142,17 +146,17 @@ def _published(arm: Arm) -> Cell:
     return published_cell([each.mean for each in published], published, spreads)
 
 
-def _difference(study: Collected, arm: Arm, comparison: Comparison | None) -> tuple[Cell, Cell, Cell]:
+def _difference(study: Collected, arm: Arm, comparison: Comparison | None) -> tuple[Cell, Cell]:
     if arm.record.reference:
-        return Cell(lines=("reference",)), empty(), empty()
+        return Cell(lines=("reference",)), empty()
     if comparison is None:
-        return empty(), empty(), empty()
+        return empty(), empty()
     mark = "▲ " if comparison.better else "▼ " if comparison.worse else ""
     lines = [("" if study.record.scale == "pocket" else mark) + signed(comparison.difference)]
     if comparison.low is not None and comparison.high is not None:
         lines.append(f"[{signed(comparison.low)}, {signed(comparison.high)}]")
     lines += [comparison.note] if comparison.note else []
-    return Cell(lines=tuple(lines), sort=comparison.difference), p_cell(comparison.p), p_cell(comparison.holm)
+    return Cell(lines=tuple(lines), sort=comparison.difference), p_cell(comparison)
 
 
 def _published_difference(study: Collected, arm: Arm) -> Cell:
@@ -171,8 +175,8 @@ def _result_notes(study: Collected) -> tuple[str, ...]:
     if any(arm.record.reference for arm in study.shown):
         notes.append(
             "Difference, in points: mean of the differences from the reference of the same seed, with its 95 % "
-            "confidence interval (Student's t), and the p value of the paired t test, alone and corrected by Holm's method for all "
-            "comparisons of this study."
+            "confidence interval (Student's t), and the p value of the paired t test, alone "
+            "and corrected by Holm's method for all comparisons of this study."
         )
         if record.scale == "pocket":
             notes.append("At pocket scale nothing is marked as better or worse.")
@@ -190,8 +194,10 @@ def _result_notes(study: Collected) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _metric_name(study: Collected) -> str:
-    return _capital(study.record.metric.replace("_", " "))
+def _caption(study: Collected) -> str:
+    metric = _capital(study.record.metric.replace("_", " "))
+    published = any(arm.record.published for arm in study.shown)
+    return f"{metric}, ours beside {study.record.shows}" if published else metric
 
 
 def _capital(text: str) -> str:

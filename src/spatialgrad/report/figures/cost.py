@@ -88,6 +88,7 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
             ax.set_visible(False)
 
     shape, size = grid(len(groups) * (2 if beside else 1), columns=2 if beside else 3, panel=(2.5, 2.1))
+    svg = draw(prefix, size, shape, paint)
     caption = "Bars are one standard deviation to each side." + (
         " Hollow: quoted by the paper from elsewhere. Hours of other machines are not comparable with ours." * beside
     )
@@ -96,7 +97,7 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
         title=f"{metric.capitalize()} against training cost",
         alt=f"Points of {metric} over hours. {speaking(spoken)}.",
         caption=caption,
-        svg=draw(prefix, size, shape, paint),
+        svg=svg,
         width=72 * size[0],
         legend=tuple(Key(label=label, series=index, shape="block") for label, index in series.items()),
     )

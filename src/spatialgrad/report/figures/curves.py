@@ -96,12 +96,13 @@ def distances(study: Collected, prefix: str) -> Figure | None:
         ax.set_ylabel("relative distance of the kernels")
 
     size = (5.4, 3.1)
+    svg = draw(prefix, size, (1, 1), paint)
     return Figure(
         name="distances",
         title="Distance between the branched and the scaled network",
         alt=f"Distance over steps on a logarithmic scale. {speaking(spoken)}.",
         caption="One line per seed. In exact arithmetic the distance is 0; what is seen is rounding that accumulates.",
-        svg=draw(prefix, size, (1, 1), paint),
+        svg=svg,
         width=72 * size[0],
         legend=tuple(Key(label=arm.name, series=index) for index, arm in enumerate(arms)),
     )

@@ -142,7 +142,7 @@ def _chosen(values: list[Any], most: int) -> list[Any]:
 
 
 def _rounded(G: Matrix | None) -> Sequence[Sequence[float]] | None:
-    return None if G is None else [[round(value, 3) for value in row] for row in G]
+    return None if G is None else [[round(value, 2) for value in row] for row in G]
 
 
 def _centre(G: Matrix | None) -> str:
