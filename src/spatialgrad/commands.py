@@ -96,6 +96,18 @@ def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:
     get_dataset_files(name, root)
 
 
+def report(studies: tyro.conf.Positional[tuple[str, ...]], out: Path | None = None) -> None:
+    """Write tables and figures of studies, finished or not: report.md, and index.html that needs no network.
+
+    Args:
+        studies: Folders of studies, or names of studies whose folders are in studies/.
+        out: Folder to write to; by default report/ in the study's folder, or beside the first of several.
+    """
+    from spatialgrad.report.commands import write_report
+
+    print(write_report(studies, out))
+
+
 def build_app(default: TrainConfig) -> SubcommandApp:
     """All subcommands.
 
@@ -110,6 +122,7 @@ def build_app(default: TrainConfig) -> SubcommandApp:
     app.command(name="train")(train_command(default))
     app.command(name="resume")(resume)
     app.command(name="export")(export)
+    app.command(name="report")(report)
     app.command(data, name="data", help="List data sets, and get them.")
     app.command(build_study_app(), name="study", help="The paper's tables and figures: list, show, run.")
     return app
