@@ -10,6 +10,7 @@ from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, tra
 from spatialgrad.data.dataset import ImageDataset, MemorySplit, Split
 from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
 from spatialgrad.data.folder import FolderSplit
+from spatialgrad.data.people import People, PoseDataset
 from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset, load_for
 from spatialgrad.data.segmentation import SegmentationDataset, masked_eval_batches, masked_train_batches
 from spatialgrad.data.splits import stratified_indices, validation_split
@@ -24,6 +25,8 @@ __all__ = [
     "ImageDataset",
     "MemorySplit",
     "MissingDataError",
+    "People",
+    "PoseDataset",
     "SegmentationDataset",
     "Split",
     "UnreachableError",

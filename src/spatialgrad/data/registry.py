@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet
+from spatialgrad.data import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
 from spatialgrad.data.dataset import ImageDataset
 from spatialgrad.data.source import Report, Source
 
@@ -22,6 +22,8 @@ SOURCES: dict[str, Source] = {
         imagenet.SOURCE,
         camvid.SOURCE,
         cityscapes.SOURCE,
+        lspet.SOURCE,
+        mpii.SOURCE,
     )
 }
 

@@ -6,6 +6,7 @@ what is known about one. Importing this package registers every family.
 
 from spatialgrad.models.backbone import Backbone, BackboneError, load_backbone_
 from spatialgrad.models.mobilenetv2 import MobileNetV2
+from spatialgrad.models.pose_resnet import PoseResNet
 from spatialgrad.models.preactresnet import PreActResNet
 from spatialgrad.models.pspnet import PSPNet
 from spatialgrad.models.pyramidnet import PyramidNet
@@ -25,6 +26,7 @@ __all__ = [
     "MobileNetV2",
     "ModelInfo",
     "PSPNet",
+    "PoseResNet",
     "PreActResNet",
     "PyramidNet",
     "ResNet",

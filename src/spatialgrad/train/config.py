@@ -16,7 +16,7 @@ from tyro.conf import arg
 from spatialgrad.data.registry import SOURCES, find_source
 from spatialgrad.models import list_models, model_info
 from spatialgrad.train.config_checks import at_least, check_name, explained, require
-from spatialgrad.train.config_dense import SegmentationConfig
+from spatialgrad.train.config_dense import PoseConfig, SegmentationConfig
 from spatialgrad.train.config_methods import GrowthConfig, MethodConfig, ScalingConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.tasks import TASKS
@@ -211,10 +211,11 @@ class TrainConfig:
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     dyrep: GrowthConfig = field(default_factory=GrowthConfig)
     segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
+    pose: PoseConfig = field(default_factory=PoseConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     task: str = "classification"
-    """What is learned: classification or segmentation; model and data set must be made for it."""
+    """What is learned: classification, segmentation or pose; model and data set must be made for it."""
     seed: int = 0
     """Decides the initial weights, the order of the images, augmentation and dropout."""
     out: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from spatialgrad.train.config_checks import at_least, require
@@ -24,3 +25,24 @@ class SegmentationConfig:
         low, high = self.scale
         require(0 < low <= high, "segmentation.scale", self.scale, "must be two positive numbers, the smaller first")
         require(0 <= self.rotation <= 180, "segmentation.rotation", self.rotation, "must be from 0 to 180 degrees")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoseConfig:
+    """How human pose is learned; the defaults are those of the pose ResNet on MPII."""
+
+    sigma: float | None = None
+    """Standard deviation of the Gaussians, in pixels of a heat map; by default 2 for maps of 64 × 64, in proportion for
+    others, and at least 1."""
+    scale: float = 0.25
+    """Standard deviation of the factor on the squares that training people are cut out by, which is within 1 ± this."""
+    rotation: float = 30.0
+    """Standard deviation, in degrees, of the angle by which 60 % of the training people are turned."""
+    flip_test: bool = True
+    """Test on the mean of the heat maps of an image and of its mirror image."""
+
+    def __post_init__(self) -> None:
+        right = self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0)
+        require(right, "pose.sigma", self.sigma, "must be positive")
+        require(0 <= self.scale < 1, "pose.scale", self.scale, "must be from 0 to below 1")
+        require(0 <= self.rotation <= 90, "pose.rotation", self.rotation, "must be from 0 to 90 degrees")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sized
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,8 @@ class Task(ABC):
         device: Where batches go.
     """
 
-    headline: ClassVar[str]
-    """The metric that a result is known by; larger is better."""
+    headline: str
+    """The metric that a result is known by; larger is better. The data set may decide about it."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
