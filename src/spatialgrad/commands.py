@@ -81,7 +81,9 @@ def export(run: tyro.conf.Positional[Path], onnx: bool = False, out: Path | None
 def data_list(root: Root = None) -> None:
     """List the data sets, and whether they are there."""
     for info in list_datasets(root):
-        print(f"{'✓' if info.present else '·'} {info.name:<20} {info.description}\n  {'':<20} {info.place}")
+        print(
+            f"{'✓' if info.present else '·'} {info.name:<20} {info.task}: {info.description}\n  {'':<20} {info.place}"
+        )
 
 
 def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:
@@ -92,6 +94,18 @@ def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
     """
     get_dataset_files(name, root)
+
+
+def report(studies: tyro.conf.Positional[tuple[str, ...]], out: Path | None = None) -> None:
+    """Write tables and figures of studies, finished or not: report.md, and index.html that needs no network.
+
+    Args:
+        studies: Folders of studies, or names of studies whose folders are in studies/.
+        out: Folder to write to; by default report/ in the study's folder, or beside the first of several.
+    """
+    from spatialgrad.report.commands import write_report
+
+    print(write_report(studies, out))
 
 
 def build_app(default: TrainConfig) -> SubcommandApp:
@@ -108,6 +122,7 @@ def build_app(default: TrainConfig) -> SubcommandApp:
     app.command(name="train")(train_command(default))
     app.command(name="resume")(resume)
     app.command(name="export")(export)
+    app.command(name="report")(report)
     app.command(data, name="data", help="List data sets, and get them.")
     app.command(build_study_app(), name="study", help="The paper's tables and figures: list, show, run.")
     return app
