@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -29,27 +28,24 @@ sys.exit(run_command({"epochs": 12, "failing": True}, *sys.argv[1:]))
 """
 
 
+CLUSTER = """
+import ray
+started = ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+print("address", started.address_info["gcs_address"], flush=True)
+input()
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster():
-    """The address of a cluster with two CPUs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)),
-        *("--node-ip-address", "127.0.0.1", "--num-cpus", "2", "--num-gpus", "0", "--include-dashboard", "false"),
-        *("--object-store-memory", str(80 << 20), "--ray-client-server-port", "0", "--disable-usage-stats"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment())
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if "Ray runtime started" in line:
-            break
-    assert process.poll() is None, "".join(said)
-    yield f"127.0.0.1:{port}"
-    process.terminate()  # it takes everything along that it has started
-    process.communicate(timeout=120)
+    """The address of a cluster with two CPUs, which ends with the process that has started it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+    )
+    address = process.stdout.readline().split()
+    assert address[:1] == ["address"]
+    yield address[1]
+    process.communicate("\n", timeout=120)
 
 
 def _environment():
