@@ -13,6 +13,7 @@ from tyro.extras import SubcommandApp
 
 from spatialgrad.data import DataError, get_dataset_files, list_datasets
 from spatialgrad.demo import DemoConfig, run_demo
+from spatialgrad.studies.commands import build_study_app
 from spatialgrad.train import (
     RECIPES,
     InterruptedTraining,
@@ -121,15 +122,25 @@ def build_app(default: TrainConfig) -> SubcommandApp:
     app.command(name="export")(export)
     app.command(name="report")(report)
     app.command(data, name="data", help="List data sets, and get them.")
+    app.command(build_study_app(), name="study", help="The paper's tables and figures: list, show, run.")
     return app
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parse and run; errors that a user can mend become a message and an exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    try:
+
+    def parse_and_run() -> None:
         app = build_app(_default_config(arguments))
         app.cli(prog="spatialgrad", description="Spatial gradient scaling for ConvNets.", args=arguments)
+
+    return exit_code_of(parse_and_run)
+
+
+def exit_code_of(function: Callable[[], object]) -> int:
+    """Call a function; 0, or the exit code of what it raised, which is told."""
+    try:
+        function()
     except InterruptedTraining as error:
         return _fail(error, 128 + error.signal)
     except TrainError as error:

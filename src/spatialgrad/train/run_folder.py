@@ -27,20 +27,24 @@ _HELD: set[Path] = set()
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold a folder for this process alone, and make it if it is not there.
 
     The system gives the lock back when the process ends, however it ends.
+
+    Args:
+        folder: To hold.
+        name: Of the file that is locked; a folder can be held for several things.
 
     Raises:
         FolderInUseError: If another process holds it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK, "a+")
+        file = open(folder / name, "a+")
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror or error}") from error
-    path = folder.resolve()
+    path = folder.resolve() / name
     with file:
         try:
             if path in _HELD:
@@ -62,12 +66,12 @@ def locked(folder: Path) -> Iterator[None]:
             _HELD.discard(path)
 
 
-def is_locked(folder: Path) -> bool:
+def is_locked(folder: Path, name: str = LOCK) -> bool:
     """Whether a process holds a folder."""
-    if folder.resolve() in _HELD:  # opening and closing the file would give the lock back
+    if folder.resolve() / name in _HELD:  # opening and closing the file would give the lock back
         return True
     try:
-        with open(folder / LOCK, "r+") as file:
+        with open(folder / name, "r+") as file:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return True
@@ -91,8 +95,7 @@ def claim(folder: Path, config: TrainConfig) -> None:
                 "\n".join([f"{folder} holds a run with another config:", *lines, "Choose another folder with --out."])
             )
         return
-    own = {LOCK} | {entry.name for entry in folder.iterdir() if entry.name.endswith(UNFINISHED)}
-    strangers = sorted(entry.name for entry in folder.iterdir() if entry.name not in own)
+    strangers = sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith((".lock", UNFINISHED)))
     if strangers:
         raise OtherConfigError(
             f"{folder} is not a run's folder: it holds {', '.join(strangers[:3])} but no {CONFIG}. Choose another one "
