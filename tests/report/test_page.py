@@ -232,7 +232,7 @@ def test_a_table_of_seventeen_networks_has_a_row_for_each(networks, opening, tmp
             "SGS (Ours), ours (%)",
             "SGS (Ours), published (%)",
             "Seeds",
-            "Difference [95 % CI]",
+            "Difference [95\u00a0%\u00a0CI]",
             "p",
             "Published difference",
         ]
