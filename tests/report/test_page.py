@@ -1,6 +1,7 @@
 """The page in a real browser: it loads nothing, works by keyboard, in light and dark, on paper and on a phone."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_ids_are_unique_and_references_lead_somewhere(page, opening):
         ids = opened.page.eval_on_selector_all("[id]", "all => all.map(each => each.id)")
         assert len(ids) == len(set(ids))
         dangling = opened.page.evaluate("""() => [...document.querySelectorAll("[href^='#'], use, [aria-labelledby]")]
-            .map(e => e.getAttribute("aria-labelledby") || (e.getAttribute("href") || e.getAttribute("xlink:href")).slice(1))
+            .map(e => e.getAttribute("aria-labelledby")
+                || (e.getAttribute("href") || e.getAttribute("xlink:href")).slice(1))
             .filter(id => !document.getElementById(id))""")
         assert dangling == []
 
@@ -51,7 +53,7 @@ def test_headings_have_an_order_and_the_page_a_language(page, opening):
         levels = opened.page.eval_on_selector_all("h1,h2,h3,h4", "all => all.map(each => Number(each.tagName[1]))")
         assert levels[0] == 1
         assert levels.count(1) == 1
-        assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+        assert all(after <= before + 1 for before, after in pairwise(levels))
         assert opened.page.get_attribute("html", "lang") == "en"
         assert opened.page.locator("main").count() == 1
         opened.page.keyboard.press("Tab")
@@ -128,21 +130,24 @@ def test_layers_updates_and_runs_are_chosen_by_keyboard(page, cifar, opening):
 
 CONTRAST = """() => {
   const parse = (c) => (c.match(/[\\d.]+/g) || []).map(Number);
-  const light = ([r, g, b]) => { const f = (v) => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; };
-    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
+  const f = (v) => v / 255 <= .04045 ? v / 255 / 12.92 : ((v / 255 + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => { return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
   const ground = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
     if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
   const found = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const e = walker.currentNode.parentElement;
-    if (!walker.currentNode.textContent.trim() || e.closest("script, svg, .skip, details:not([open]) > p") || !e.checkVisibility()) continue;
+    if (!walker.currentNode.textContent.trim() || !e.checkVisibility()) continue;
+    if (e.closest("script, svg, .skip, details:not([open]) > p")) continue;
     const a = light(parse(getComputedStyle(e).color)), b = light(ground(e));
     found.push([(Math.max(a, b) + .05) / (Math.min(a, b) + .05), e.className || e.tagName, e.textContent.slice(0, 30)]);
   }
   return found;
 }"""
-SVG_CONTRAST = """() => [...document.querySelectorAll("section.figure svg text")].map((e) => getComputedStyle(e).fill)"""
+SVG_CONTRAST = (
+    """() => [...document.querySelectorAll("section.figure svg text")].map((e) => getComputedStyle(e).fill)"""
+)
 
 
 def background(opened):
@@ -227,7 +232,7 @@ def test_a_table_of_seventeen_networks_has_a_row_for_each(networks, opening, tmp
             "SGS (Ours), ours (%)",
             "SGS (Ours), published (%)",
             "Seeds",
-            "Difference [95 % CI]",
+            "Difference [95\u00a0%\u00a0CI]",
             "p",
             "Published difference",
         ]

@@ -73,7 +73,7 @@ def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Tab
         Column(title="Ours (%)"),
         Column(title="Seeds"),
         Column(title="Published (%)"),
-        Column(title="Difference [95 % CI]"),
+        Column(title="Difference [95\u00a0%\u00a0CI]"),
         Column(title="p"),
         Column(title="Published difference"),
     )
@@ -109,7 +109,7 @@ def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> T
     columns.append(Column(title="Seeds"))
     for label in others:
         of = f"{label}: " if len(others) > 1 else ""
-        titles = ("Difference [95 % CI]", "p", "Published difference")
+        titles = ("Difference [95\u00a0%\u00a0CI]", "p", "Published difference")
         columns += [Column(title=of + title) for title in titles]
     return Table(
         caption=_caption(study),

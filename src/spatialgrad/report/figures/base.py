@@ -177,7 +177,9 @@ def relevant_runs(arm: Arm) -> list[Any]:
 
 
 def _themed(style: str) -> str:
+    # Versions of matplotlib differ in whether they write one property or two.
     style = re.sub(r"font: (?:[a-z0-9]+ )*([\d.]+px)[^;]*", r"font-size: \1", style)
+    style = re.sub(r"font-family: [^;]*;? ?", "", style)
     style = style.replace(INK, "currentColor").replace(FAINT, "var(--grid)")
     for index, value in enumerate(SERIES):
         style = style.replace(value, f"var(--series-{index})")
