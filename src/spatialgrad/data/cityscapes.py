@@ -15,11 +15,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from spatialgrad.data.errors import CorruptDataError, UnreachableError
+from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.file_lists import FileList, find_files
 from spatialgrad.data.images import decode
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 FOLDER = "cityscapes"
 CROP = (713, 713)
@@ -112,21 +112,15 @@ def _by_frame(files: FileList, split: str) -> tuple[dict[str, str], dict[tuple[s
     return images, masks
 
 
-def fetch(root: Path, report: Report) -> Path:
-    """Its host serves registered users only."""
-    raise UnreachableError("cityscapes is served to registered users only")
-
-
 SOURCE = Source(
     name="cityscapes",
     description="2,975 + 500 street scenes of 2048×1024, 19 classes of pixels",
     places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
     read=read,
-    fetch=fetch,
+    fetch=None,
     by_hand=lambda root: (
         f"register at https://www.cityscapes-dataset.com and unpack leftImg8bit_trainvaltest.zip and "
         f"gtFine_trainvaltest.zip into {root / FOLDER}"
     ),
     task="segmentation",
-    again=lambda place: f"put the right file there; what is damaged in {place} is named above",
 )

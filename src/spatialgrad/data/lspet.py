@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.archives import open_tar, read_files, safe_name
-from spatialgrad.data.errors import CorruptDataError, MissingDataError, UnreachableError
+from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.image_files import ImageFiles
 from spatialgrad.data.people import People, PoseDataset
 from spatialgrad.data.person_crops import boxes_around, image_sizes, within_images
 from spatialgrad.data.skeleton import LSP
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 NUM_PUBLISHED = 10_000
 ANNOTATIONS = "joints.mat"
@@ -122,18 +122,12 @@ def _check_numbers(files: ImageFiles, annotated: int, place: Path) -> None:
         raise CorruptDataError(f"{place} has {len(numbers)} images for {annotated} annotations: some are there twice")
 
 
-def fetch(root: Path, report: Report) -> Path:
-    """There is no host to get it from that publishes a checksum."""
-    raise UnreachableError("Leeds Sports Pose Extended cannot be fetched")
-
-
 SOURCE = Source(
     name="lspet",
     description="10,000 images of athletes, 14 joints, as images/im00001.jpg, ... and joints.mat",
     places=lambda root: [root / "lspet", root / "lspet_dataset", root / "lspet.tar"],
     read=read,
-    fetch=fetch,
+    fetch=None,
     by_hand=lambda root: f"unpack lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
     task="pose",
-    again=lambda place: f"put the right file there; what is wrong in {place} is named above",
 )

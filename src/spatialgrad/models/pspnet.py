@@ -14,7 +14,8 @@ What differs from that code:
   what is beyond the last one repeats it. For 8n + 1 this is the interpolation with aligned corners.
 - PSPNet-18 and 34 have the same heads as PSPNet-50; the code has no such networks.
 
-Initialisation: He et al. (ICCV 2015), heads included.
+Initialisation: He et al. (ICCV 2015), heads included; the classes' convolutions, like a classifier's linear layer, are
+normal with standard deviation 0.01.
 """
 
 from functools import partial
@@ -80,8 +81,7 @@ class PSPNet(nn.Module):
         self.pyramid = PyramidPooling(fourth)
         self.head = _head(self.pyramid.out_channels, scale_channels(512, width), num_classes, dropout)
         self.auxiliary = _head(third, scale_channels(256, width), num_classes, dropout)
-        for part in (self.pyramid, self.head, self.auxiliary):
-            init_he_(part)
+        init_he_(self.pyramid)
 
     def forward(self, images: Tensor, auxiliary: bool | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Return the logits, shape (images, classes, height, width).
@@ -98,13 +98,17 @@ class PSPNet(nn.Module):
 
 
 def _head(in_channels: int, channels: int, num_classes: int, dropout: float) -> nn.Sequential:
-    return nn.Sequential(
+    classes = nn.Conv2d(channels, num_classes, 1)
+    head = nn.Sequential(
         nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
         nn.BatchNorm2d(channels),
         nn.ReLU(inplace=True),
         nn.Dropout2d(dropout),
-        nn.Conv2d(channels, num_classes, 1),
+        classes,
     )
+    init_he_(head)
+    nn.init.normal_(classes.weight, std=0.01)
+    return head
 
 
 def _enlarged(logits: Tensor, images: Tensor) -> Tensor:

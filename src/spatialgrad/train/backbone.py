@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.models.backbone import BackboneError, load_backbone_
-from spatialgrad.train.checkpoint import load_checkpoint
+from spatialgrad.train.checkpoint import has_checkpoint, load_checkpoint
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.run_folder import read_config
+from spatialgrad.train.tasks import Task
 
 
 def read_backbone(path: Path) -> dict[str, Tensor]:
@@ -42,6 +44,13 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
         ) from error
     inner = state.get("state_dict", state) if isinstance(state, Mapping) else state
     return _tensors(inner, path)
+
+
+def check_backbone(config: TrainConfig, task: Task) -> None:
+    """Raise if the backbone that a run would begin with cannot be loaded; before the run claims its folder."""
+    path = config.model.backbone
+    if path is not None and not has_checkpoint(config.folder):
+        load_backbone(task.build_model(), path, read_backbone(path))
 
 
 def load_backbone(model: nn.Module, path: Path, state: Mapping[str, Tensor]) -> None:
