@@ -1,5 +1,8 @@
 """The pose ResNet: its size, its maps, what scaling does with it, and weights of a backbone."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from spatialgrad.models import create_model, list_models, model_info
 from spatialgrad.models.backbone import load_backbone_
 from spatialgrad.reparam import DBB, count, merge, reparameterize_
 
+DOCS_PAGE = Path(__file__).parents[2] / "docs" / "pose.md"
 NAMES = ["poseresnet18", "poseresnet34", "poseresnet50"]
 # At 256 × 256 with 16 joints: the backbones' own at that size, without their classifiers, and three transposed
 # convolutions and a 1×1 convolution, counted by hand.
@@ -32,6 +36,13 @@ def test_parameters_and_multiply_accumulates(name):
     classifier = channels * 1000 + 1000
     assert found.parameters == plain.parameters - classifier + first + HEAD
     assert found.macs == plain.macs - channels * 1000 + first_macs + HEAD_MACS
+
+
+def test_the_documentation_gives_these_sizes():
+    rows = re.findall(r"^\| `(poseresnet\d+)` \| ([\d,]+) \| ([\d,]+) \|$", DOCS_PAGE.read_text(), flags=re.M)
+    documented = {name: tuple(int(n.replace(",", "")) for n in numbers) for name, *numbers in rows}
+    with torch.device("meta"):
+        assert documented == {name: tuple(count(create_model(name), (3, 256, 256))) for name in NAMES}
 
 
 def test_the_paper_s_size():

@@ -213,6 +213,7 @@ def test_mpii_is_scored_by_heads(root, tmp_path):
     assert load_model(tmp_path)(torch.zeros(1, 3, 64, 64)).shape == (1, 16, 16, 16)
 
 
+@pytest.mark.slow
 def test_stick_figures_are_learned(root, tmp_path):
     result, _ = quietly(small(root, tmp_path, "sgs", epochs=15, model={"width": 1 / 8}))
     losses = [line["train_loss"] for line in read_lines(tmp_path / "metrics.jsonl")]
@@ -243,7 +244,7 @@ def test_real_people_are_learned(data_folder, tmp_path):
     assert result.test["loss"] < untrained["loss"]
 
 
-@pytest.mark.parametrize(("method", "step"), [("sgs", 2), ("sgs", 3), ("dbb", 4)])
+@pytest.mark.parametrize(("method", "step"), [("sgs", 2), ("sgs", 3), pytest.param("dbb", 4, marks=pytest.mark.slow)])
 def test_stopped_in_an_epoch_and_at_its_end_and_resumed(method, step, root, tmp_path):
     quietly(small(root, tmp_path / "whole", method))
     with pytest.raises(InterruptedTraining):
@@ -263,6 +264,7 @@ def train_plain(config):
     return 0
 
 
+@pytest.mark.slow
 def test_two_processes_keep_the_same_books_as_one(root, tmp_path):
     # The last batch has 9 people: 4 for one process, 5 for the other.
     one, two = (small(root, tmp_path / name, "sgs", optimizer={"name": "sgd", "lr": 0.5}) for name in ("one", "two"))
@@ -284,6 +286,7 @@ def test_the_pose_network_itself_trains_in_two_processes(root, tmp_path):
     assert read_lines(tmp_path / "metrics.jsonl")[-1]["step"] == 6
 
 
+@pytest.mark.slow
 def test_onnx(root, tmp_path):
     quietly(small(root, tmp_path, "dbb", epochs=1))
     session = onnxruntime.InferenceSession(export_onnx(tmp_path), providers=["CPUExecutionProvider"])

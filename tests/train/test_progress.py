@@ -103,3 +103,4 @@ def test_durations(seconds, text):
 
 def test_metrics_in_words():
     assert describe({"train_loss": 1.23456, "test_accuracy": 0.5}) == "train loss 1.235 · test accuracy 50.0 %"
+    assert describe({"test_loss": 0.00912345}) == "test loss 9.12e-03"

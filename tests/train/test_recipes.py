@@ -63,6 +63,18 @@ def test_segmentation():
     assert (group.auxiliary, group.scale, group.rotation) == (0.4, (0.5, 2.0), 10)
 
 
+def test_pose():
+    config = recipe("pose-mpii")
+    assert (config.task, config.data.name, config.model.name) == ("pose", "mpii", "poseresnet18")
+    optimizer, schedule = config.optimizer, config.schedule
+    assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay) == ("adam", 1e-3, 0)
+    assert (schedule.name, schedule.milestones, schedule.gamma) == ("step", (90, 120), 0.1)
+    assert (config.data.batch_size, config.budget.epochs) == (32, 140)
+    assert (config.pose.scale, config.pose.rotation, config.pose.flip_test) == (0.25, 30, True)
+    for name in ("pose_lspet", "pose_pocket"):
+        assert (recipe(name).task, recipe(name).data.name) == ("pose", "lspet")
+
+
 def test_ablation():
     assert numbers(recipe("ablation-search")) == {
         **{"model": "vgg11", "epochs": 200, "batch": 512, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spatialgrad.data.archives import open_tar, read_files, safe_name
-from spatialgrad.data.errors import CorruptDataError, MissingDataError, UnreachableError
+from spatialgrad.data.errors import CorruptDataError, MissingDataError
+from spatialgrad.data.file_lists import find_files
 from spatialgrad.data.image_files import ImageFiles
 from spatialgrad.data.people import People, PoseDataset
 from spatialgrad.data.person_crops import boxes_around, image_sizes, within_images
 from spatialgrad.data.skeleton import LSP
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 NUM_PUBLISHED = 10_000
 ANNOTATIONS = "joints.mat"
@@ -37,8 +37,12 @@ _HIPS = [LSP.joints.index(f"{side} hip") for side in ("left", "right")]
 
 def read(place: Path) -> PoseDataset:
     """Read a folder or a plain tar archive with `images/` and `joints.mat`; no image is decoded yet."""
-    files, content = _read_archive(place) if place.is_file() else _read_folder(place)
-    joints, visible = read_joints(content, f"{place / ANNOTATIONS}")
+    found = find_files(place, ["images/im*.jpg", ANNOTATIONS])
+    annotations = [name for name in found.spans if PurePosixPath(name).name == ANNOTATIONS]
+    if not annotations:
+        raise MissingDataError(f"{place} has no {ANNOTATIONS}")
+    joints, visible = read_joints(found.select(annotations).read(0), found.path(annotations[0]))
+    files = found.select([name for name in found.spans if _IMAGE.fullmatch(PurePosixPath(name).name)])
     _check_numbers(files, len(joints), place)
     sizes = image_sizes(files)
     visible = within_images(files, joints, visible, sizes)
@@ -86,30 +90,9 @@ def torso_lengths(joints: Tensor, visible: Tensor) -> Tensor:
     return torch.where(seen, distances, torch.zeros_like(distances)).flatten(1).amax(1)
 
 
-def _read_folder(place: Path) -> tuple[ImageFiles, bytes]:
-    for name in ("images", ANNOTATIONS):
-        if not (place / name).exists():
-            raise MissingDataError(f"{place} has no {name}")
-    names = sorted(child.name for child in (place / "images").iterdir() if _IMAGE.fullmatch(child.name))
-    array = np.array([f"images/{name}".encode() for name in names], dtype=bytes)
-    return ImageFiles(place, array, None), (place / ANNOTATIONS).read_bytes()
-
-
-def _read_archive(place: Path) -> tuple[ImageFiles, bytes]:
-    with open_tar(place) as tar:
-        members = sorted((safe_name(member, place), member.offset_data, member.size) for member in tar)
-    found = [member for member in members if _IMAGE.fullmatch(Path(member[0]).name)]
-    content = read_files(place, {ANNOTATIONS}).get(ANNOTATIONS)
-    if content is None:
-        raise MissingDataError(f"{place} has no {ANNOTATIONS}")
-    names = np.array([name.encode() for name, _, _ in found], dtype=bytes)
-    spans = np.array([span for _, *span in found], dtype=np.int64).reshape(-1, 2)
-    return ImageFiles(place, names, spans), content
-
-
 def _check_numbers(files: ImageFiles, annotated: int, place: Path) -> None:
     """Refuse annotations without an image and images without annotations; afterwards, image i is in row i - 1."""
-    numbers = [int(Path(name.decode()).stem.removeprefix("im")) for name in files.names]
+    numbers = [int(PurePosixPath(name.decode()).stem.removeprefix("im")) for name in files.names]
     if without_image := sorted(set(range(1, annotated + 1)) - set(numbers)):
         name = f"im{without_image[0]:05d}.jpg"
         raise MissingDataError(
@@ -122,18 +105,12 @@ def _check_numbers(files: ImageFiles, annotated: int, place: Path) -> None:
         raise CorruptDataError(f"{place} has {len(numbers)} images for {annotated} annotations: some are there twice")
 
 
-def fetch(root: Path, report: Report) -> Path:
-    """There is no host to get it from that publishes a checksum."""
-    raise UnreachableError("Leeds Sports Pose Extended cannot be fetched")
-
-
 SOURCE = Source(
     name="lspet",
     description="10,000 images of athletes, 14 joints, as images/im00001.jpg, ... and joints.mat",
     places=lambda root: [root / "lspet", root / "lspet_dataset", root / "lspet.tar"],
     read=read,
-    fetch=fetch,
+    fetch=None,
     by_hand=lambda root: f"unpack lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
     task="pose",
-    again=lambda place: f"put the right file there; what is wrong in {place} is named above",
 )

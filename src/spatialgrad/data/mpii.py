@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spatialgrad.data.errors import MissingDataError, UnreachableError
+from spatialgrad.data.errors import MissingDataError
 from spatialgrad.data.image_files import ImageFiles
 from spatialgrad.data.mpii_annotations import MAT_NAME, Annotations, read_h5, read_mat
 from spatialgrad.data.people import People, PoseDataset
 from spatialgrad.data.person_crops import image_sizes, within_images
 from spatialgrad.data.skeleton import MPII
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 PIXELS_PER_SCALE = 200.0
 """The published scale is a person's height divided by this."""
@@ -87,21 +87,15 @@ def _annotations(place: Path) -> tuple[Annotations, Annotations, str]:
     raise MissingDataError(f"{place} has neither annot/train.h5 and annot/valid.h5 nor {MAT_NAME}")
 
 
-def fetch(root: Path, report: Report) -> Path:
-    """Its authors ask for their licence to be accepted."""
-    raise UnreachableError("MPII is given by its authors to those who accept its licence")
-
-
 SOURCE = Source(
     name="mpii",
     description="about 25,000 images of people, 16 joints, as images/ and annot/train.h5, annot/valid.h5 or its .mat",
     places=lambda root: [root / "mpii"],
     read=read,
-    fetch=fetch,
+    fetch=None,
     by_hand=lambda root: (
         f"get images and annotations from http://human-pose.mpi-inf.mpg.de, put the images into {root / 'mpii/images'} "
         f"and {MAT_NAME} (or annot/train.h5 and annot/valid.h5) into {root / 'mpii'}"
     ),
     task="pose",
-    again=lambda place: f"put the right file there; what is wrong in {place} is named above",
 )

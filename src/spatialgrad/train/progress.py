@@ -217,7 +217,8 @@ def describe(metrics: Mapping[str, float]) -> str:
     """Metrics in a few words: losses as they are, shares in per cent."""
     parts = []
     for name, value in metrics.items():
-        shown = f"{value:.3f}" if name.endswith("loss") else f"{value:.2e}" if name == "lr" else f"{100 * value:.1f} %"
+        small = name == "lr" or (name.endswith("loss") and value < 0.01)
+        shown = f"{value:.2e}" if small else f"{value:.3f}" if name.endswith("loss") else f"{100 * value:.1f} %"
         parts.append(f"{name.replace('_', ' ')} {shown}")
     return " · ".join(parts)
 
