@@ -117,60 +117,6 @@ def pocket(method: str = "sgs") -> TrainConfig:
     )
 
 
-<<<<<<< HEAD
-def pose_mpii(model: str = "poseresnet18", method: str = "sgs") -> TrainConfig:
-    """The appendix' table of human pose: pose ResNets on MPII, 140 epochs of Adam; name the backbone's weights.
-
-    The paper takes its training from Pytorch-Pose-HG-3D: Adam without weight decay, learning rate 0.001, a tenth of it
-    after 90 and after 120 epochs, batch 32, tested on the mean of an image and its mirror image. It does not say how
-    often the scalings are updated; as in its other appendices, it is every 5 epochs from 2 batches.
-    """
-    return TrainConfig(
-        task="pose",
-        model=ModelConfig(name=model),
-        data=DataConfig(name="mpii", batch_size=32, cutout=0),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="adam", lr=1e-3, weight_decay=0.0),
-        schedule=ScheduleConfig(name="step", milestones=(90, 120), gamma=0.1),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
-        dyrep=GrowthConfig(interval=5, until=100),
-        budget=BudgetConfig(epochs=140, evaluate_every=5),
-    )
-
-
-def pose_lspet(model: str = "poseresnet18", method: str = "sgs") -> TrainConfig:
-    """Pose without a GPU: a pose ResNet at half of its width on LSPe at 128×128, 60 epochs of Adam."""
-    return TrainConfig(
-        task="pose",
-        model=ModelConfig(name=model, width=0.5),
-        data=DataConfig(name="lspet", batch_size=16, image_size=128, cutout=0),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="adam", lr=2e-3, weight_decay=0.0),
-        schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
-        dyrep=GrowthConfig(interval=10, until=50, batches=2),
-        budget=BudgetConfig(epochs=60, evaluate_every=5),
-    )
-
-
-def pose_pocket(model: str = "poseresnet18", method: str = "sgs") -> TrainConfig:
-    """A look at pose in minutes: a quarter of the width, LSPe at 64×64, 12 epochs, people hardly moved."""
-    return TrainConfig(
-        task="pose",
-        model=ModelConfig(name=model, width=0.25),
-        data=DataConfig(name="lspet", batch_size=16, image_size=64, cutout=0),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="adam", lr=3e-3, weight_decay=0.0),
-        schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
-        pose=PoseConfig(scale=0.1, rotation=0.0),
-        scaling=ScalingConfig(k=5, warmup=1, every=4, batches=2),
-        dyrep=GrowthConfig(interval=4, until=None, batches=2),
-        budget=BudgetConfig(epochs=12, evaluate_every=4),
-    )
-
-
-=======
->>>>>>> pose
 def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
     """The appendix' table of semantic segmentation: PSPNet on Cityscapes, fine-tuned from an ImageNet backbone.
 
@@ -222,8 +168,6 @@ def segmentation_pocket(method: str = "sgs", backbone: Path | None = None) -> Tr
         scaling=replace(config.scaling, every=4),
         dyrep=replace(config.dyrep, interval=4, until=None),
         budget=replace(config.budget, epochs=12, evaluate_every=4),
-<<<<<<< HEAD
-=======
     )
 
 
@@ -275,7 +219,6 @@ def pose_pocket(model: str = "poseresnet18", method: str = "sgs", backbone: Path
         scaling=ScalingConfig(k=5, warmup=1, every=4, batches=2),
         dyrep=GrowthConfig(interval=4, until=None, batches=2),
         budget=BudgetConfig(epochs=12, evaluate_every=4),
->>>>>>> pose
     )
 
 
