@@ -30,7 +30,8 @@ sys.exit(run_command({"epochs": 12, "failing": True}, *sys.argv[1:]))
 
 CLUSTER = """
 import ray
-started = ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+options = {"include_dashboard": False, "object_store_memory": 80 << 20, "log_to_driver": False}
+started = ray.init("local", num_cpus=2, num_gpus=0, **options)
 print("address", started.address_info["gcs_address"], flush=True)
 input()
 """

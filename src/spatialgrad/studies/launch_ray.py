@@ -170,4 +170,5 @@ def _connect(ray: Any, address: str | None) -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         if address:
             raise ConfigError(f"no Ray cluster can be reached at {address}: {str(error).splitlines()[0]}") from error
-        ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **shared)
+        # "local": not the one that was looked for just now, of which something may be left.
+        ray.init("local", include_dashboard=False, object_store_memory=STORE_BYTES, **shared)
