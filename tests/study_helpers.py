@@ -23,13 +23,14 @@ def tiny_config(method="baseline", **groups):
     return replace(tiny("unused", method, **{"epochs": 2, **groups}), out=None)
 
 
-def tiny_study(*, epochs=2, failing=False, tuned=False, name="tiny"):
+def tiny_study(*, epochs=2, failing=False, tuned=False, failing_points=None, name="tiny"):
     """Baseline and SGS; if wished, an arm that diverges, and one that a search of three points tunes.
 
     Args:
         epochs: Of every run.
-        failing: Whether there is an arm that diverges, and a point of the search that does.
+        failing: Whether there is an arm that diverges.
         tuned: Whether there is a search.
+        failing_points: Whether half of its points diverge; by default if an arm does.
         name: Of the study.
     """
 
@@ -56,7 +57,7 @@ def tiny_study(*, epochs=2, failing=False, tuned=False, name="tiny"):
         if not tuned:
             return ()
         config = tiny_config("sgs-static", epochs=1, data={"validation": 0.2, "limit": 120})
-        rates = (0.05, 1e30) if failing else (0.05,)
+        rates = (0.05, 1e30) if (failing if failing_points is None else failing_points) else (0.05,)
         return (Search(name="alpha", config=config, grid={"scaling.alpha": (0.8, 5.0), "optimizer.lr": rates}),)
 
     scales = ("paper", "desk", "pocket")

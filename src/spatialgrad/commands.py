@@ -81,7 +81,9 @@ def export(run: tyro.conf.Positional[Path], onnx: bool = False, out: Path | None
 def data_list(root: Root = None) -> None:
     """List the data sets, and whether they are there."""
     for info in list_datasets(root):
-        print(f"{'✓' if info.present else '·'} {info.name:<20} {info.description}\n  {'':<20} {info.place}")
+        print(
+            f"{'✓' if info.present else '·'} {info.name:<20} {info.task}: {info.description}\n  {'':<20} {info.place}"
+        )
 
 
 def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:

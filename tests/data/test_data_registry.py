@@ -9,7 +9,7 @@ from data_files import write_cifar100
 from spatialgrad.data import DataError, data_root, get_dataset_files, list_datasets, load_dataset
 from spatialgrad.data.registry import SOURCES
 
-NAMES = ["fashion-mnist-mini", "fashion-mnist", "cifar10", "cifar100", "imagenet"]
+NAMES = ["fashion-mnist-mini", "fashion-mnist", "cifar10", "cifar100", "imagenet", "camvid", "cityscapes"]
 
 
 def test_the_public_names():

@@ -63,7 +63,7 @@ def test_an_unknown_name_suggests_the_nearest(wrong, nearest):
 
 
 def test_a_name_unlike_any_other_points_to_the_list():
-    with pytest.raises(ValueError, match=r"unknown model 'qqq'; list_models\(\)"):
+    with pytest.raises(ValueError, match=r"unknown model 'qqq'; list_models\(task=None\)"):
         create_model("qqq")
 
 

@@ -77,7 +77,7 @@ def test_networks_can_be_built(scale):
             assert sum(p.numel() for p in create_model(name, width=width, num_classes=10).parameters()) > 0
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in ("segmentation", "pose")])
 def test_pocket_needs_no_download(name):
     study = get_study(name)
     configs = [arm.config for arm in study.arms("pocket")] + [search.config for search in study.searches("pocket")]

@@ -81,11 +81,23 @@ def test_appendix(paper, name, caption, num_keys, number):
     assert {tuple(part.lower() for part in key): value for key, value in found.items()} == lowered
 
 
+@pytest.mark.parametrize(("name", "caption"), [("segmentation", "tab:semseg"), ("pose", "tab:hpe")])
+def test_dense_tables(paper, name, caption):
+    _, *rows = table(paper, caption)
+    expected = {
+        (plain(model), label): tuple(map(float, cell.split("/")))
+        for model, *cells in rows
+        for label, cell in zip(("Baseline", "SGS"), cells, strict=True)
+    }
+    assert len(expected) == 6
+    found = {key[:-1]: (value.mean, *value.other.values()) for key, value in published(name).items()}
+    assert found == expected
+
+
 def test_no_table_is_missing(paper):
-    """Eight tables: six here, and the two of segmentation and pose."""
     assert len(tables(paper)) == 8
     assert {name for name in STUDIES if any(arm.published for arm in get_study(name).arms("paper"))} >= {
-        *("cifar", "imagenet", "search-methods", "architectures", "optimizers", "sensitivity"),
+        *("cifar", "imagenet", "search-methods", "architectures", "optimizers", "sensitivity", "segmentation", "pose"),
     }
 
 

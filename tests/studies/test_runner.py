@@ -72,6 +72,7 @@ def test_a_run_that_fails_elsewhere_is_not_tried_here(tmp_path):
     first, second = make_plan(study, "pocket", tmp_path).jobs
 
     def fail_elsewhere(folder):
+        second.folder.mkdir(parents=True)
         prepare(second)
         record_failure(second.folder, "someone else's", 1)
 

@@ -52,6 +52,17 @@ def test_imagenet():
     assert (config.dyrep.interval, config.dyrep.until) == (5, 100)
 
 
+def test_segmentation():
+    config = recipe("segmentation-cityscapes")
+    assert numbers(config) == {
+        **{"model": "pspnet18", "epochs": 200, "batch": 16, "lr": 0.01, "momentum": 0.9, "decay": 1e-4},
+        **{"schedule": "poly", "cutout": 0, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+    }
+    assert (config.schedule.power, config.optimizer.head_factor, config.data.image_size) == (0.9, 10, 713)
+    group = config.segmentation
+    assert (group.auxiliary, group.scale, group.rotation) == (0.4, (0.5, 2.0), 10)
+
+
 def test_ablation():
     assert numbers(recipe("ablation-search")) == {
         **{"model": "vgg11", "epochs": 200, "batch": 512, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
@@ -71,10 +82,10 @@ def test_unknown_recipe():
 def test_the_nine_rows_of_the_optimizer_table():
     names = ["SGD", "SGD + Momentum", "Adadelta", "Adagrad", "Adagrad*", "Adam", "Adamax", "NAdam", "RAdam"]
     assert list(ROWS) == names
-    weight = torch.nn.Parameter(torch.zeros(1))
+    layer = torch.nn.Linear(1, 1)
     for row in ROWS:
         config = with_row(TrainConfig(), row)
-        optimizer = build_optimizer(config.optimizer, [weight])
+        optimizer = build_optimizer(config.optimizer, layer)
         assert type(optimizer).__name__ == row.split()[0].strip("*")
         assert config.scaling.apply == ("update" if row.endswith("*") else "gradient")
         defaults = optimizer.defaults
@@ -82,7 +93,7 @@ def test_the_nine_rows_of_the_optimizer_table():
             assert defaults["lr"] == 0.1
             assert defaults["momentum"] == (0.9 if "Momentum" in row else 0.0)
         else:  # everything that is not searched is PyTorch's
-            usual = type(optimizer)([weight]).defaults
+            usual = type(optimizer)(layer.parameters()).defaults
             assert {**defaults, "weight_decay": 0} == {**usual, "weight_decay": 0}
 
 

@@ -10,7 +10,9 @@ from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, tra
 from spatialgrad.data.dataset import ImageDataset, MemorySplit, Split
 from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
 from spatialgrad.data.folder import FolderSplit
-from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset
+from spatialgrad.data.people import People, PoseDataset
+from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset, load_for
+from spatialgrad.data.segmentation import SegmentationDataset, masked_eval_batches, masked_train_batches
 from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
     "ImageDataset",
     "MemorySplit",
     "MissingDataError",
+    "People",
+    "PoseDataset",
+    "SegmentationDataset",
     "Split",
     "UnreachableError",
     "data_root",
@@ -30,6 +35,9 @@ __all__ = [
     "get_dataset_files",
     "list_datasets",
     "load_dataset",
+    "load_for",
+    "masked_eval_batches",
+    "masked_train_batches",
     "steps_per_epoch",
     "stratified_indices",
     "train_batches",

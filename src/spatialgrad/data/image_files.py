@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,15 @@ class ImageFiles:
             with self.root.open("rb") as file:
                 file.seek(start)
                 return file.read(size)
+        except OSError as error:
+            raise DataError(f"{self.name(index)} cannot be read ({error})") from error
+
+    def open(self, index: int) -> IO[bytes]:
+        """Image `index`, to read a part of it."""
+        if self.spans is not None:
+            return io.BytesIO(self.read(index))
+        try:
+            return Path(self.name(index)).open("rb")
         except OSError as error:
             raise DataError(f"{self.name(index)} cannot be read ({error})") from error
 

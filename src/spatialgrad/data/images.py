@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -43,6 +43,23 @@ def decode(content: bytes, name: str) -> Image:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             # A palette with transparent colours loses them with a warning, unless it goes by way of RGBA.
             return (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
+    except Exception as error:  # decoders of damaged files raise nearly anything
+        raise CorruptDataError(f"{name} cannot be decoded: {error}") from error
+
+
+def image_size(file: IO[bytes], name: str) -> tuple[int, int]:
+    """Width and height of an image file; no more than its header is read.
+
+    Raises:
+        CorruptDataError: If it is damaged, or no image.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            return image.size
     except Exception as error:  # decoders of damaged files raise nearly anything
         raise CorruptDataError(f"{name} cannot be decoded: {error}") from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data import cifar10, cifar100, fashion_mnist, folder, imagenet
+from spatialgrad.data import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
 from spatialgrad.data.dataset import ImageDataset
 from spatialgrad.data.source import Report, Source
 
@@ -20,6 +20,10 @@ SOURCES: dict[str, Source] = {
         cifar10.SOURCE,
         cifar100.SOURCE,
         imagenet.SOURCE,
+        camvid.SOURCE,
+        cityscapes.SOURCE,
+        lspet.SOURCE,
+        mpii.SOURCE,
     )
 }
 
@@ -33,6 +37,8 @@ class DatasetInfo:
     place: Path
     """Where it is, or where it would be."""
     present: bool
+    task: str
+    """What is learned from it: classification, segmentation or pose."""
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -41,7 +47,7 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def load_dataset(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> ImageDataset[Any]:
-    """Load a data set by its name.
+    """Load a data set for classification by its name.
 
     Args:
         name: One of `list_datasets()`, or `folder:PATH` for class folders of image files.
@@ -50,12 +56,27 @@ def load_dataset(name: str, root: str | Path | None = None, *, image_size: int |
             with black (28 to 32 for Fashion-MNIST), images in files are resized.
 
     Raises:
-        ValueError: If no data set has this name.
+        ValueError: If no data set has this name, or if it is for another task.
         MissingDataError: If it is not there; the message says how to get it.
         CorruptDataError: If a file of it is damaged; the message says which, and how to get it again.
     """
-    dataset = find_source(name).load(data_root(root))
+    dataset: ImageDataset[Any] = load_for("classification", name, root)
     return dataset if image_size is None else dataset.with_image_size(image_size)
+
+
+def load_for(task: str, name: str, root: str | Path | None = None) -> Any:
+    """Load a data set for a task: what its `Source` reads.
+
+    Raises:
+        ValueError: If no data set has this name, or if it is for another task.
+        MissingDataError: As `load_dataset`.
+        CorruptDataError: As `load_dataset`.
+    """
+    source = find_source(name)
+    if source.task != task:
+        fitting = ", ".join(source.name for source in SOURCES.values() if source.task == task)
+        raise ValueError(f"{name} is a data set for {source.task}, not for {task}; those are {fitting}")
+    return source.load(data_root(root))
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
@@ -70,6 +91,7 @@ def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
                 description=source.description,
                 place=place or source.places(folder_of_all)[0],
                 present=place is not None,
+                task=source.task,
             )
         )
     return infos

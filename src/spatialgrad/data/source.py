@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data.dataset import ImageDataset
 from spatialgrad.data.errors import DataError, MissingDataError, UnreachableError
 
 Report = Callable[[str], None]
@@ -22,12 +21,14 @@ class Source:
     description: str
     places: Callable[[Path], Sequence[Path]]
     """Given the data root: where it may lie, the best place first."""
-    read: Callable[[Path], ImageDataset[Any]]
-    """Given one of the places."""
-    fetch: Callable[[Path, Report], Path]
-    """Given the data root: get it, and say where it is now."""
+    read: Callable[[Path], Any]
+    """Given one of the places. What it returns depends on the task; an `ImageDataset` for classification."""
+    fetch: Callable[[Path, Report], Path] | None
+    """Given the data root: get it, and say where it is now. None if no host serves it to everyone."""
     by_hand: Callable[[Path], str]
     """Given the data root: which file to put where."""
+    task: str = "classification"
+    """What is learned from it: classification, segmentation or pose."""
     again: Callable[[Path], str] | None = None
     """Given the place where it is damaged: what to do, if it is not to remove it and to get it again."""
 
@@ -35,24 +36,19 @@ class Source:
         """The first of its places that is there."""
         return next((place for place in self.places(root) if place.exists()), None)
 
-    def load(self, root: Path) -> ImageDataset[Any]:
+    def load(self, root: Path) -> Any:
         """Read it from the first of its places that is there."""
         place = self.locate(root)
         if place is None:
             places = ", ".join(str(place) for place in self.places(root))
-            raise MissingDataError(
-                f"{self.name} is in none of {places}.\n"
-                f"To get it: spatialgrad data get {self.name}\n"
-                f"By hand: {self.by_hand(root)}"
-            )
+            command = f"To get it: spatialgrad data get {self.name}\n" if self.fetch else ""
+            raise MissingDataError(f"{self.name} is in none of {places}.\n{command}By hand: {self.by_hand(root)}")
         try:
             return self.read(place)
         except OSError as error:
             raise DataError(f"{self.name} cannot be read ({error})") from error
         except DataError as error:
-            remedy = f"remove {place} and run `spatialgrad data get {self.name}`"
-            remedy = self.again(place) if self.again else remedy
-            raise type(error)(f"{error}.\nTo get it again: {remedy}") from error
+            raise type(error)(f"{error}.\nTo get it again: {self._remedy(place)}") from error
 
     def get(self, root: Path, report: Report) -> Path:
         """Get it, unless it is there already."""
@@ -60,6 +56,8 @@ class Source:
         if place is not None:
             report(f"{self.name} is there already: {place}")
             return place
+        if self.fetch is None:
+            raise UnreachableError(f"{self.name} cannot be downloaded by this command.\nBy hand: {self.by_hand(root)}")
         try:
             place = self.fetch(root, report)
         except UnreachableError as error:
@@ -68,3 +66,10 @@ class Source:
             raise DataError(f"{self.name} cannot be written to {root} ({error})") from error
         report(f"{self.name} is in {place}")
         return place
+
+    def _remedy(self, place: Path) -> str:
+        if self.again is not None:
+            return self.again(place)
+        if self.fetch is None:
+            return f"put the right file into {place}; which one is named above"
+        return f"remove {place} and run `spatialgrad data get {self.name}`"

@@ -39,6 +39,23 @@ def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[T
     return torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
 
 
+def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Part images that have no class by chance.
+
+    Args:
+        count: Number of images.
+        wanted: How many are held out.
+        seed: Decides which.
+
+    Returns:
+        Indices that stay and indices that are held out, both ascending.
+    """
+    if not 0 < wanted < count:
+        raise ValueError(f"{wanted} of {count} images cannot be held out: some must be on both sides")
+    order = torch.randperm(count, generator=generator_for("random split", seed))
+    return order[wanted:].sort().values, order[:wanted].sort().values
+
+
 def validation_split(dataset: ImageDataset[S], fraction: float = 0.2, *, seed: int = 0) -> ImageDataset[S]:
     """Make a search's data set: train on one part of the training images and test on the other.
 

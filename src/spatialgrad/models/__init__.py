@@ -4,8 +4,11 @@
 what is known about one. Importing this package registers every family.
 """
 
+from spatialgrad.models.backbone import Backbone, BackboneError, load_backbone_
 from spatialgrad.models.mobilenetv2 import MobileNetV2
+from spatialgrad.models.pose_resnet import PoseResNet
 from spatialgrad.models.preactresnet import PreActResNet
+from spatialgrad.models.pspnet import PSPNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
 from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -16,10 +19,14 @@ from spatialgrad.models.xception import Xception
 
 __all__ = [
     "VGG",
+    "Backbone",
+    "BackboneError",
     "BasicBlock",
     "Bottleneck",
     "MobileNetV2",
     "ModelInfo",
+    "PSPNet",
+    "PoseResNet",
     "PreActResNet",
     "PyramidNet",
     "ResNet",
@@ -28,6 +35,7 @@ __all__ = [
     "Xception",
     "create_model",
     "list_models",
+    "load_backbone_",
     "model_info",
     "register",
 ]

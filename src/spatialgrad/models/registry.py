@@ -26,6 +26,8 @@ class ModelInfo:
     """Height and width of the images that the network was designed for."""
     num_classes: int = 100
     """Classes when `create_model` is not told how many."""
+    task: str = "classification"
+    """What the network is for: `classification`, `segmentation` or `pose`."""
 
 
 _REGISTRY: dict[str, ModelInfo] = {}
@@ -46,7 +48,7 @@ def model_info(name: str) -> ModelInfo:
     """Return what the registry knows about a network.
 
     Args:
-        name: A name of `list_models()`.
+        name: A name of `list_models(task=None)`.
 
     Raises:
         ValueError: If there is no such network; the message suggests the nearest names.
@@ -54,17 +56,22 @@ def model_info(name: str) -> ModelInfo:
     if name in _REGISTRY:
         return _REGISTRY[name]
     nearest = difflib.get_close_matches(name.lower(), _REGISTRY, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "list_models() lists them all"
+    hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "list_models(task=None) lists them all"
     raise ValueError(f"unknown model {name!r}; {hint}")
 
 
-def list_models(pattern: str | None = None) -> list[str]:
-    """Return the names of all networks, sorted so that the numbers in them count up.
+def list_models(pattern: str | None = None, *, task: str | None = "classification") -> list[str]:
+    """Return the names of a task's networks, sorted so that the numbers in them count up.
 
     Args:
         pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None.
+        task: `classification`, `segmentation` or `pose`; the networks of all tasks if None.
     """
-    names = [name for name in _REGISTRY if pattern is None or fnmatchcase(name, pattern)]
+    names = [
+        name
+        for name, info in _REGISTRY.items()
+        if task in (None, info.task) and (pattern is None or fnmatchcase(name, pattern))
+    ]
     return sorted(names, key=_natural_key)
 
 
@@ -85,8 +92,8 @@ def create_model(
     The weights are a function of torch's global seed: call `torch.manual_seed` first to get the same ones.
 
     Args:
-        name: A name of `list_models()`.
-        num_classes: Outputs of the last layer; the registry's default for this network if None.
+        name: A name of `list_models(task=None)`.
+        num_classes: Outputs of the last layer, which are joints for `pose`; the registry's default if None.
         width: Factor on all channel counts and on the hidden sizes of the classifier, rounded so that
             groups stay whole. 1 is the paper's network; 0.125 a pocket-scale one.
         in_channels: Channels of the images.

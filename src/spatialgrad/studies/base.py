@@ -110,8 +110,8 @@ class Study:
     layout: Layout = "rows"
     figures: tuple[Figure, ...] = ("learning-curves", "overhead")
     """Figures of the report, in this order; `spatialgrad.report` knows their names."""
-    metric: str = "accuracy"
-    """The headline metric of its results."""
+    metric: str | Mapping[Scale, str] = "accuracy"
+    """The headline metric of its results, by scale where they differ."""
     cost_unit: str | None = None
     """Unit of the published costs: "GPU hours"."""
     published_seeds: int | None = None
@@ -122,6 +122,10 @@ class Study:
     """In what a scale differs from the paper, in a sentence or two for every page that shows it."""
     times: Mapping[Scale, str] = field(default_factory=dict)
     """How long a scale takes, roughly, and on what."""
+
+    def metric_at(self, scale: Scale) -> str:
+        """The headline metric at a scale."""
+        return self.metric if isinstance(self.metric, str) else self.metric[scale]
 
 
 def slug(text: str) -> str:

@@ -20,7 +20,7 @@ from spatialgrad.train.errors import ConfigError, FailedRunsError
 
 FOLDER = Path("studies")
 """Where studies go by default."""
-WIDTH_OF_FILES = 160
+WIDTH_OF_FILES = 320
 """Of tables that go into a file or a pipe."""
 
 Name = tyro.conf.Positional[str]

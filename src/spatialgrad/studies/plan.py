@@ -112,7 +112,7 @@ def make_plan(
         seeds=tuple(sorted({run.seed for arm in arm_records for run in arm.runs})),
         layout=study.layout,
         figures=study.figures,
-        metric=study.metric,
+        metric=study.metric_at(scale),
         cost_unit=study.cost_unit,
         published_seeds=study.published_seeds,
         differences=study.differences.get(scale, ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from spatialgrad.studies.architectures import ARCHITECTURES
 from spatialgrad.studies.base import Study
 from spatialgrad.studies.cifar import CIFAR
+from spatialgrad.studies.dense import POSE, SEGMENTATION
 from spatialgrad.studies.equivalence import REPARAM_EQUIVALENCE
 from spatialgrad.studies.figures import KERNEL_MAGNITUDES, LEARNED_SCALINGS
 from spatialgrad.studies.imagenet import IMAGENET
@@ -24,6 +25,8 @@ STUDIES: dict[str, Study] = {
         ARCHITECTURES,
         OPTIMIZERS,
         SENSITIVITY,
+        SEGMENTATION,
+        POSE,
         LEARNED_SCALINGS,
         KERNEL_MAGNITUDES,
         REPARAM_EQUIVALENCE,

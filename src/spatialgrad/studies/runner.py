@@ -196,8 +196,11 @@ def prepare(job: Job) -> None:
     Raises:
         OtherConfigError: If the folder holds a run with another config.
     """
-    config = replace(job.config, out=job.folder)
-    claim(job.folder, config)
+    config = checked = replace(job.config, out=job.folder)
+    if job.backbone is not None and (job.folder / CONFIG).exists():
+        # The study may have been moved, and its backbones with it.
+        checked = replace(config, model=read_config(job.folder).model)
+    claim(job.folder, checked)
     write_kind(job.folder, job.kind)
     if read_config(job.folder) != config:
         # In where it runs only: the rest was checked.

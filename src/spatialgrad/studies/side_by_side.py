@@ -112,9 +112,7 @@ class _Pair:
         self.branched = self.task.build_model().to(self.device, self.dtype)
         reparameterize_(self.branched, Branches(masks=MASKS))
         self.networks = {"scaled": self.scaled, "branched": self.branched}
-        self.optimizers = {
-            name: build_optimizer(config.optimizer, network.parameters()) for name, network in self.networks.items()
-        }
+        self.optimizers = {name: build_optimizer(config.optimizer, network) for name, network in self.networks.items()}
         if config.method.name != "baseline":
             G = scaling_from_masks(torch.tensor(MASKS, dtype=self.dtype), normalize=False)
             self.sgs = SpatialGradientScaling(self.scaled, self.optimizers["scaled"], dependence=None, scalings=G)

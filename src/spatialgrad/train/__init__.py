@@ -14,8 +14,10 @@ from spatialgrad.train.config import (
     MethodConfig,
     ModelConfig,
     OptimizerConfig,
+    PoseConfig,
     ScalingConfig,
     ScheduleConfig,
+    SegmentationConfig,
     TrainConfig,
 )
 from spatialgrad.train.deploy import load_model
@@ -61,9 +63,11 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "OtherConfigError",
+    "PoseConfig",
     "Result",
     "ScalingConfig",
     "ScheduleConfig",
+    "SegmentationConfig",
     "StorageError",
     "Task",
     "TrainConfig",

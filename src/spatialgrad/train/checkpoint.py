@@ -37,6 +37,11 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             raise kept.error or error from error
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is a checkpoint, whole or damaged."""
+    return any((folder / name).exists() for name in (NEWEST, PREVIOUS))
+
+
 def load_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
     """Read the newest checkpoint that is whole, or None if there is none at all.
 

@@ -6,21 +6,19 @@ all others are `--group.field`.
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
-from spatialgrad.data.registry import find_source
-from spatialgrad.models import model_info
-from spatialgrad.optimizer_hook import Apply
-from spatialgrad.reparam import DyRepConfig
+from spatialgrad.data.registry import SOURCES, find_source
+from spatialgrad.models import list_models, model_info
+from spatialgrad.train.config_checks import at_least, check_name, explained, require
+from spatialgrad.train.config_dense import PoseConfig, SegmentationConfig
+from spatialgrad.train.config_methods import GrowthConfig, MethodConfig, ScalingConfig
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.methods import METHODS
 from spatialgrad.train.tasks import TASKS
 
 USUAL_LR = {
@@ -40,13 +38,16 @@ class ModelConfig:
     """Which network."""
 
     name: Annotated[str, arg(name="model", prefix_name=False, metavar="NAME")] = "vgg11"
-    """A network of `spatialgrad.models.list_models()`."""
+    """A network of `spatialgrad.models.list_models(task=None)`."""
     width: float = 1.0
     """Factor on all channel counts; 1 is the paper's network."""
+    backbone: Path | None = None
+    """Where the backbone of a segmentation or pose network gets its first weights: the folder of a classification
+    run, or a checkpoint file of torchvision's ResNet. Without it, they are random."""
 
     def __post_init__(self) -> None:
-        _explained(model_info, self.name)
-        _require(math.isfinite(self.width) and self.width > 0, "model.width", self.width, "must be positive")
+        explained(model_info, self.name)
+        require(math.isfinite(self.width) and self.width > 0, "model.width", self.width, "must be positive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,14 +60,15 @@ class DataConfig:
     """Folder of the data sets; by default $SPATIALGRAD_DATA, or ~/.cache/spatialgrad."""
     batch_size: Annotated[int, arg(name="batch-size", prefix_name=False)] = 128
     """Images per step, over all processes together."""
-    image_size: int | None = None
-    """Height and width of the images in a batch, if not the data set's own."""
+    image_size: int | tuple[int, int] | None = None
+    """Height and width of the images in a batch, if not the data set's own; one number for both. For segmentation
+    and pose, of the training crops."""
     augment: bool = True
     """Whether training images are cropped, mirrored and so on, as is usual for the data set."""
     cutout: int = 16
-    """Side of the square that is cut out of training images; 0 for none."""
+    """Side of the square that is cut out of training images, for classification; 0 for none."""
     limit: int | None = None
-    """Train on so many of the training images only, the same share of every class."""
+    """Train on so many of the training images only, the same share of every class where images have one."""
     test_limit: int | None = None
     """Test on so many of the test images only."""
     validation: float = 0.0
@@ -75,22 +77,15 @@ class DataConfig:
     """Seed of `limit` and `validation`: runs with other seeds still see the same images."""
 
     def __post_init__(self) -> None:
-        _explained(find_source, self.name)
-        _at_least(1, self, "data", "batch_size", "image_size", "limit", "test_limit")
-        _at_least(0, self, "data", "cutout")
-        _require(0 <= self.validation < 1, "data.validation", self.validation, "is a share, from 0 to below 1")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MethodConfig:
-    """How the network is trained."""
-
-    name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHODS)}}}")] = "sgs"
-    """baseline; sgs, sgs-autocorrelation and sgs-static scale gradients (see scaling); acb, repvgg and dbb train
-    with branches; dyrep grows them (see dyrep)."""
-
-    def __post_init__(self) -> None:
-        check_name("method", self.name, METHODS)
+        explained(find_source, self.name)
+        at_least(1, self, "data", "batch_size", "limit", "test_limit")
+        if self.image_size is not None:
+            sides = (self.image_size,) if isinstance(self.image_size, int) else tuple(self.image_size)
+            right = len(sides) <= 2 and all(side >= 1 for side in sides)
+            require(right, "data.image_size", self.image_size, "must be one or two numbers of at least 1")
+            object.__setattr__(self, "image_size", sides[0] if len(set(sides)) == 1 else sides)
+        at_least(0, self, "data", "cutout")
+        require(0 <= self.validation < 1, "data.validation", self.validation, "is a share, from 0 to below 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,14 +104,18 @@ class OptimizerConfig:
     """Added to the gradient of every parameter, times the parameter."""
     clip_norm: float | None = None
     """Largest norm of the whole gradient; longer ones are shortened before they are scaled."""
+    head_factor: float = 1.0
+    """Factor on the learning rate of everything but the backbone, for networks that have one."""
 
     def __post_init__(self) -> None:
         check_name("optimizer", self.name, USUAL_LR)
-        _require(self.lr is None or (math.isfinite(self.lr) and self.lr > 0), "optimizer.lr", self.lr, "must be > 0")
-        _require(0 <= self.momentum < 1, "optimizer.momentum", self.momentum, "must be from 0 to below 1")
-        _require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "must not be negative")
-        _require(self.clip_norm is None or self.clip_norm > 0, "optimizer.clip_norm", self.clip_norm, "must be > 0")
-        _require(
+        require(self.lr is None or (math.isfinite(self.lr) and self.lr > 0), "optimizer.lr", self.lr, "must be > 0")
+        require(0 <= self.momentum < 1, "optimizer.momentum", self.momentum, "must be from 0 to below 1")
+        require(self.weight_decay >= 0, "optimizer.weight_decay", self.weight_decay, "must not be negative")
+        require(self.clip_norm is None or self.clip_norm > 0, "optimizer.clip_norm", self.clip_norm, "must be > 0")
+        right = math.isfinite(self.head_factor) and self.head_factor > 0
+        require(right, "optimizer.head_factor", self.head_factor, "must be positive")
+        require(
             not self.nesterov or self.momentum > 0, "optimizer.nesterov", self.nesterov, "needs optimizer.momentum > 0"
         )
 
@@ -146,68 +145,9 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         check_name("schedule", self.name, ("cosine", "constant", "step", "poly"))
         object.__setattr__(self, "milestones", tuple(self.milestones))
-        _at_least(0, self, "schedule", "warmup_epochs", "min_lr", "gamma", "power")
-        _require(
+        at_least(0, self, "schedule", "warmup_epochs", "min_lr", "gamma", "power")
+        require(
             self.name != "step" or bool(self.milestones), "schedule.milestones", self.milestones, "are needed by step"
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScalingConfig:
-    """How the methods sgs, sgs-autocorrelation and sgs-static scale gradients."""
-
-    k: float = 5.0
-    """How much weight a small dependence gets already."""
-    warmup: int = 1
-    """Epochs before the first update."""
-    every: int = 5
-    """Epochs between two updates."""
-    batches: int = 2
-    """Training batches that an update measures."""
-    apply: Apply = "gradient"
-    """Multiply the gradient before the optimizer uses it, or the update that it makes (the paper's Adagrad*)."""
-    bins: int | None = None
-    """Bins of the histograms; by default Sturges' rule."""
-    drop_near: bool = False
-    """Leave out pairs of pixels that are near in value, as the paper does on ImageNet."""
-    alpha: float = 1.25
-    """sgs-static: ratio of the centre to the edges of a 3×3 kernel."""
-    beta: float = 1.7
-    """sgs-static: ratio of the centre to the corners."""
-
-    def __post_init__(self) -> None:
-        _at_least(0, self, "scaling", "warmup")
-        _at_least(1, self, "scaling", "every", "batches")
-        _at_least(2, self, "scaling", "bins")
-        check_name("scaling.apply", self.apply, ("gradient", "update", "auto"))
-        for name in ("k", "alpha", "beta"):
-            value = getattr(self, name)
-            _require(math.isfinite(value) and value > 0, f"scaling.{name}", value, "must be positive")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GrowthConfig:
-    """How the method dyrep grows and cuts branches; the defaults are its paper's for CIFAR."""
-
-    interval: int = 15
-    """Epochs between two adjustments."""
-    until: int | None = 500
-    """The last epoch with an adjustment."""
-    score: Literal["synflow", "snip", "gradient-norm"] = "synflow"
-    """What decides which convolution grows."""
-    max_depth: int = 2
-    """How deep blocks may be nested."""
-    batches: int = 20
-    """Training batches on which the statistics of new branches are measured."""
-
-    def __post_init__(self) -> None:
-        _at_least(1, self, "dyrep", "batches")
-        _explained(lambda _: self.for_dyrep(seed=0), "dyrep")
-
-    def for_dyrep(self, seed: int) -> DyRepConfig:
-        """The same for the controller."""
-        return DyRepConfig(
-            interval=self.interval, until=self.until, score=self.score, max_depth=self.max_depth, seed=seed
         )
 
 
@@ -226,8 +166,8 @@ class BudgetConfig:
     """Write a checkpoint every so many steps instead, whatever it costs."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "budget", "epochs", "evaluate_every", "checkpoint_steps")
-        _at_least(0, self, "budget", "checkpoint_seconds")
+        at_least(1, self, "budget", "epochs", "evaluate_every", "checkpoint_steps")
+        at_least(0, self, "budget", "checkpoint_seconds")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,9 +194,9 @@ class MachineConfig:
     """Threads of the CPU that each process computes with; by default PyTorch's choice."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "machine", "nodes", "threads")
-        _at_least(0, self, "machine", "workers")
-        _require(self.devices == "auto" or self.devices >= 1, "machine.devices", self.devices, "must be at least 1")
+        at_least(1, self, "machine", "nodes", "threads")
+        at_least(0, self, "machine", "workers")
+        require(self.devices == "auto" or self.devices >= 1, "machine.devices", self.devices, "must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,10 +210,12 @@ class TrainConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     dyrep: GrowthConfig = field(default_factory=GrowthConfig)
+    segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
+    pose: PoseConfig = field(default_factory=PoseConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
     task: str = "classification"
-    """What is learned."""
+    """What is learned: classification, segmentation or pose; model and data set must be made for it."""
     seed: int = 0
     """Decides the initial weights, the order of the images, augmentation and dropout."""
     out: Path | None = None
@@ -283,6 +225,22 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_name("task", self.task, TASKS)
+        self._check_fit("model", self.model.name, model_info(self.model.name).task, list_models(task=self.task))
+        names = [source.name for source in SOURCES.values() if source.task == self.task]
+        self._check_fit("dataset", self.data.name, find_source(self.data.name).task, names)
+        if self.task == "classification":
+            size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
+            require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
+            has_none = f"is for networks with a backbone, and {self.model.name} has none"
+            require(backbone is None, "model.backbone", backbone, has_none)
+            require(factor == 1, "optimizer.head_factor", factor, has_none)
+
+    def _check_fit(self, what: str, name: str, made_for: str, fitting: list[str]) -> None:
+        if made_for != self.task:
+            raise ConfigError(
+                f"{what} {name!r} is for {made_for}, but the task is {self.task!r}: say --task {made_for}, or choose "
+                f"a {what} for {self.task} ({', '.join(fitting)})"
+            )
 
     @property
     def folder(self) -> Path:
@@ -292,30 +250,3 @@ class TrainConfig:
         width = "" if self.model.width == 1 else f"-w{self.model.width:g}"
         dataset = "".join(c if c.isalnum() or c in "-_." else "_" for c in self.data.name)
         return Path("runs") / f"{self.model.name}{width}-{dataset}-{self.method.name}-seed{self.seed}"
-
-
-def check_name(what: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not known, and suggest the nearest one."""
-    known = list(known)
-    if name not in known:
-        near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "choose from"
-        raise ConfigError(f"unknown {what} {name!r}; {hint} ({', '.join(known)})")
-
-
-def _explained(check: Callable[[str], Any], name: str) -> None:
-    try:
-        check(name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _require(right: bool, name: str, value: Any, what: str) -> None:
-    if not right:
-        raise ConfigError(f"invalid {name}: {value!r} {what}")
-
-
-def _at_least(least: int, config: Any, group: str, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        _require(value is None or value >= least, f"{group}.{name}", value, f"must be at least {least}")

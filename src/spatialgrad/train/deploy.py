@@ -48,7 +48,7 @@ def rebuild_model(task: Task, state: Mapping[str, Any]) -> nn.Module:
     model = task.build_model()
     method.prepare_(model)
     if method.grows:
-        method.attach(model, build_optimizer(config.optimizer, model.parameters()))
+        method.attach(model, build_optimizer(config.optimizer, model))
         method.load_state_dict(state["method"])
     model.load_state_dict(state["model"])
     return model

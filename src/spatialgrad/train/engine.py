@@ -19,6 +19,7 @@ from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.deploy import check_agreement
 from spatialgrad.train.errors import DivergedError, InterruptedTraining
 from spatialgrad.train.evaluation import evaluate, metrics_of_all
+from spatialgrad.train.examples import NUMBER, write_examples
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.machine import Machine
 from spatialgrad.train.progress import Plan, Reporter
@@ -279,8 +280,15 @@ class Trainer:
             training_macs=training_cost.macs,
             peak_memory_bytes=max(self.peak_memory, peak_memory(machine.device)),
         )
+        machine.on_first(lambda: self._write_examples(deployed.model))
         machine.on_first(lambda: result.write(self.folder))
         return result
+
+    def _write_examples(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            shown = self.task.examples(self.machine.in_precision(model.eval()), NUMBER)
+        if shown is not None:
+            write_examples(self.folder, shown)
 
     @contextmanager
     def _phase(self, clock_phase: str, told: str) -> Iterator[None]:

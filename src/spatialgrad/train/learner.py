@@ -11,12 +11,14 @@ from torch import nn
 from spatialgrad.capture import for_one_process
 from spatialgrad.data.seeding import generator_for
 from spatialgrad.reparam import count
+from spatialgrad.train.backbone import load_backbone, read_backbone
+from spatialgrad.train.checkpoint import has_checkpoint
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.deploy import rebuild_model
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.machine import Machine
 from spatialgrad.train.methods import METHODS, EpochContext, Update
-from spatialgrad.train.optimizers import build_optimizer
+from spatialgrad.train.optimizers import build_optimizer, set_learning_rate_
 from spatialgrad.train.schedule import learning_rate
 from spatialgrad.train.tasks import Sums, Task
 
@@ -38,12 +40,13 @@ class Learner:
         self.steps_per_epoch = task.steps_per_epoch(machine.world_size)
         torch.manual_seed(config.seed)
         self.module = task.build_model()
+        self._load_backbone()
         self.method.prepare_(self.module)
         machine.place_(self.module)
         self.cost = count(self.module, task.input_size)
         # A sharded network has other parameters; any other is wrapped when its structure is the checkpoint's.
         self._wrapped = machine.wrap(self.module) if machine.shards else None
-        self._optimizer = build_optimizer(config.optimizer, self.module.parameters())
+        self._optimizer = build_optimizer(config.optimizer, self.module)
         self.method.attach(self.module, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,16 +105,14 @@ class Learner:
         machine, clip_norm = self.machine, self.config.optimizer.clip_norm
         # Dropout is a function of seed, step and rank, so that no random state has to be saved.
         machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
-        lr = self.learning_rate(step)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+        set_learning_rate_(self._optimizer, self.learning_rate(step))
         if machine.shards:
             machine.share_buffers_(self.module)  # as DDP does by itself
         loss, sums = self.task.loss(self.model, batch)
         if machine.world_size > 1:
             # Gradients are averaged over processes: give every image the same weight where shares differ.
-            whole = self.task.batch_size(step % self.steps_per_epoch, machine.world_size)
-            loss = loss * (self.task.images_in(batch) * machine.world_size / whole)
+            number = step % self.steps_per_epoch
+            loss = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
         machine.fabric.backward(loss)
         if clip_norm is not None:
             machine.fabric.clip_gradients(self.model, self.optimizer, max_norm=clip_norm)
@@ -119,6 +120,12 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return sums
+
+    def _load_backbone(self) -> None:
+        path, folder = self.config.model.backbone, self.config.folder
+        # A run that goes on has the weights in its checkpoint, and may have outlived what it began with.
+        if path is not None and not self.machine.on_first(lambda: has_checkpoint(folder)):
+            load_backbone(self.module, path, self.machine.on_first(lambda: read_backbone(path)))
 
     def is_finite(self) -> bool:
         """Whether every weight is a number."""

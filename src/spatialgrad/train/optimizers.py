@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -35,12 +34,29 @@ ROWS: dict[str, dict[str, dict[str, object]]] = {
 """The nine rows of the table, by their names in it, and what each changes in a config."""
 
 
-def build_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The optimizer that a config describes, for these parameters."""
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
+    """The optimizer that a config describes, for a network's parameters.
+
+    With a factor for the head, its parameters are a second group, which has the factor as `lr_factor`.
+    """
     settings: dict[str, object] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     if config.name == "sgd":
         settings |= {"momentum": config.momentum, "nesterov": config.nesterov}
-    return _CLASSES[config.name](parameters, **settings)  # type: ignore[arg-type]
+    return _CLASSES[config.name](_groups(config, model), **settings)  # type: ignore[arg-type]
+
+
+def set_learning_rate_(optimizer: Optimizer, lr: float) -> None:
+    """Set the learning rate of every group, times the group's factor if it has one."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_factor", 1.0)
+
+
+def _groups(config: OptimizerConfig, model: nn.Module) -> list[nn.Parameter] | list[dict[str, object]]:
+    if config.head_factor == 1:
+        return list(model.parameters())
+    backbone = [parameter for name, parameter in model.named_parameters() if name.startswith("backbone.")]
+    head = [parameter for name, parameter in model.named_parameters() if not name.startswith("backbone.")]
+    return [{"params": backbone, "lr_factor": 1.0}, {"params": head, "lr_factor": config.head_factor}]
 
 
 def with_row(

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from spatialgrad.reparam import Count
+from spatialgrad.train.backbone import check_backbone
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.config_io import flatten
 from spatialgrad.train.engine import Trainer
@@ -43,6 +44,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
     stop = Stop(reporter.message)
     with stop.listening(), ExitStack() as stack:
         task = TASKS[config.task](config, machine.device)
+        machine.on_first(lambda: check_backbone(config, task))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
         machine.on_first(lambda: claim(config.folder, config))
         result: Result | None = machine.on_first(lambda: read_result(config.folder))

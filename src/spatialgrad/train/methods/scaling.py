@@ -52,7 +52,10 @@ class MutualInformationScaling(Method):
 
     def _logged(self) -> Update:
         scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
-        return Update(log={"update": self.sgs.num_updates, "scalings": scalings})
+        log: dict[str, Any] = {"update": self.sgs.num_updates, "scalings": scalings}
+        if self.sgs.num_updates <= 1:  # the first line says which layers are left alone
+            log["skipped"] = self.sgs.skipped
+        return Update(log=log)
 
 
 class AutocorrelationScaling(MutualInformationScaling):

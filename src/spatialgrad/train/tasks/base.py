@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sized
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import TrainConfig
+    from spatialgrad.train.examples import Examples
 
 Sums = dict[str, Tensor]
 """Totals that simply add up over batches and processes; `Task.metrics` turns them into averages."""
@@ -30,8 +31,8 @@ class Task(ABC):
         device: Where batches go.
     """
 
-    headline: ClassVar[str]
-    """The metric that a result is known by; larger is better."""
+    headline: str
+    """The metric that a result is known by; larger is better. The data set may decide about it."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -86,6 +87,20 @@ class Task(ABC):
     def forward(self, model: nn.Module, batch: Any) -> Any:
         """Run the network over a batch's images, whatever comes out."""
         return model(batch[0])
+
+    def share(self, batch: Any, number: int, world_size: int) -> float | Tensor:
+        """How much of the mean loss over all processes' batches together is this process's, by default by images.
+
+        Args:
+            batch: Of this process.
+            number: Of the batch in its epoch.
+            world_size: Number of processes.
+        """
+        return self.images_in(batch) / self.batch_size(number, world_size)
+
+    def examples(self, model: nn.Module, number: int) -> Examples | None:
+        """What a network in evaluation mode predicts for some test images, as pictures; None where there are none."""
+        return None
 
     def images_in(self, batch: Any) -> int:
         """How many images a batch holds."""

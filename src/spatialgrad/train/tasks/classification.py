@@ -127,7 +127,10 @@ class Classification(Task):
 
 def load_images(config: DataConfig) -> ImageDataset[Any]:
     """The data set that a config describes."""
-    dataset = load_dataset(config.name, config.root, image_size=config.image_size)
+    size = config.image_size
+    if isinstance(size, tuple):
+        raise ConfigError(f"invalid data.image_size: {size!r} must be one number for classification")
+    dataset = load_dataset(config.name, config.root, image_size=size)
     if config.validation:
         dataset = validation_split(dataset, config.validation, seed=config.split_seed)
     sizes = {"train": len(dataset.train), "test": len(dataset.test)}

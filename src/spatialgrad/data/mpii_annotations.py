@@ -1,0 +1,223 @@
+"""The annotations of MPII, as everyone splits them (h5) and as they were published (.mat).
+
+Both count pixels from 1; what is returned counts from 0. A joint counts as annotated if it has coordinates, hidden or
+not: that is what the usual training and evaluation do. (`visible` of the h5 files and `is_visible` of the .mat say
+whether something is in front of a joint.)
+
+The .mat file does not say which training images to test on. With the usual list of names, `valid_images.txt`, beside
+it, those are the test images; without it, the images of every eighth video. Of people who stand close together, neither
+is used, as in the h5 files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spatialgrad.data.errors import CorruptDataError, DataError
+from spatialgrad.data.skeleton import MPII
+
+MAT_NAME = "mpii_human_pose_v1_u12_1.mat"
+HEAD_FACTOR = 0.6
+"""The head's size is this times the diagonal of its rectangle, in the evaluation of MPII's authors."""
+TEST_EVERY_VIDEO = 8
+MAX_PEOPLE = 1_000_000
+_IMAGE = re.compile(r"[\w-]+\.(jpg|jpeg|png)", re.ASCII)
+_JOINTS = MPII.num_joints
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Annotations:
+    """People, in any number of images."""
+
+    source: Path
+    """The file, for errors."""
+    images: list[str]
+    """Name of each person's image."""
+    joints: Tensor
+    """Shape (people, 16, 2)."""
+    annotated: Tensor
+    """Shape (people, 16): whether a joint has coordinates."""
+    centres: Tensor
+    """Shape (people, 2)."""
+    scales: Tensor
+    """Shape (people,): height divided by 200 pixels."""
+    heads: Tensor
+    """Shape (people,): size of the head."""
+
+    def __post_init__(self) -> None:
+        if not self.images:
+            raise CorruptDataError(f"{self.source} annotates nobody that could be used")
+        for name in self.images:
+            # They become parts of paths.
+            if not _IMAGE.fullmatch(name):
+                raise CorruptDataError(f"{self.source} names an image {name!r}, which is not the name of one")
+        right = self.centres.isfinite().all(1) & (self.scales > 0) & (self.heads > 0)
+        right &= (self.scales + self.heads).isfinite()
+        if not right.all():
+            person = int((~right).nonzero()[0])
+            raise CorruptDataError(
+                f"{self.source}: the person {person} in {self.images[person]} has the centre "
+                f"{self.centres[person].tolist()}, the scale {float(self.scales[person])} and a head of "
+                f"{float(self.heads[person])}"
+            )
+
+
+def read_h5(path: Path) -> Annotations:
+    """Read the annotations of one split.
+
+    Raises:
+        CorruptDataError: If a part is missing or has another shape.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("MPII's h5 files need h5py: pip install 'spatialgrad[train]'") from error
+    try:
+        with h5py.File(path, "r") as file:
+            people = _table(h5py, file, "scale", (), path).shape[0]
+            part, centre, scale, head = (
+                torch.from_numpy(_table(h5py, file, key, shape, path, people)[()].astype(np.float64))
+                for key, shape in (("part", (_JOINTS, 2)), ("center", (2,)), ("scale", ()), ("normalize", ()))
+            )
+            names = _names(_table(h5py, file, "imgname", None, path, people)[()], path)
+    except DataError:
+        raise
+    except Exception as error:  # h5py raises nearly anything for a damaged file
+        raise CorruptDataError(f"{path} cannot be read ({error})") from error
+    return Annotations(
+        source=path,
+        images=names,
+        joints=part - 1,
+        annotated=(part != 0).any(2),
+        centres=centre - 1,
+        scales=scale,
+        heads=head,
+    )
+
+
+def _table(h5py: Any, file: Any, key: str, shape: tuple[int, ...] | None, path: Path, people: int | None = None) -> Any:
+    """One array of an h5 file, if it lies in the file itself and has the right shape."""
+    link = file.get(key, getlink=True)
+    found = file[key] if isinstance(link, h5py.HardLink) else None
+    if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+        raise CorruptDataError(f"{path} has no array {key!r}")
+    expected = ("people", *map(str, shape or ()))
+    right = found.ndim >= 1 and len(found) <= MAX_PEOPLE and people in (None, len(found))
+    if not right or (shape is not None and found.shape[1:] != shape):
+        raise CorruptDataError(f"{path}: {key!r} has the shape {found.shape}, not ({', '.join(expected)})")
+    return found
+
+
+def _names(values: np.ndarray, path: Path) -> list[str]:
+    """Names of images: as strings, or as the numbers of their letters, padded with 0."""
+    try:
+        if values.ndim == 2:
+            return [bytes(row[row > 0].astype(np.uint8).tolist()).decode("ascii") for row in values]
+        return [value.decode("ascii") if isinstance(value, bytes) else str(value) for value in values.tolist()]
+    except UnicodeDecodeError as error:
+        raise CorruptDataError(f"{path}: 'imgname' is not text ({error})") from error
+
+
+def read_mat(path: Path, valid_list: Path | None = None) -> tuple[Annotations, Annotations, str]:
+    """Read the published annotations.
+
+    Args:
+        path: The .mat file.
+        valid_list: A list of the images to test on.
+
+    Returns:
+        People to train on, people to test on, and what a report calls them.
+
+    Raises:
+        CorruptDataError: If it is damaged or built otherwise.
+    """
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise ImportError("MPII's .mat file needs scipy: pip install 'spatialgrad[train]'") from error
+    try:
+        release = loadmat(path, variable_names=["RELEASE"], struct_as_record=False)["RELEASE"]
+        people = list(_people(release.flat[0]))
+    except Exception as error:  # scipy raises nearly anything for a damaged file
+        raise CorruptDataError(f"{path} cannot be read ({error!r})") from error
+    if valid_list is not None:
+        listed = set(valid_list.read_text().split())
+        is_test, how = (lambda person: person.image in listed), f"tested on the images of {valid_list.name}"
+    else:
+        is_test, how = (lambda person: person.video % TEST_EVERY_VIDEO == 0), "every eighth video held out"
+    train, test = ([person for person in people if is_test(person) == wanted] for wanted in (False, True))
+    return _collected(train, path), _collected(test, path), f"MPII, {how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Person:
+    image: str
+    video: int
+    joints: np.ndarray
+    annotated: np.ndarray
+    centre: tuple[float, float]
+    scale: float
+    head: float
+
+
+def _people(release: Any) -> Iterator[_Person]:
+    """The people of the training images whose pose is annotated and who stand apart from others."""
+    flags = release.img_train.flatten()
+    for number, image in enumerate(release.annolist.flat):
+        if not flags[number]:
+            continue
+        rectangles = _items(image, "annorect")
+        video = int(image.vididx.flat[0]) if _items(image, "vididx") else number
+        for index in release.single_person.flatten()[number].flatten():
+            person = rectangles[int(index) - 1]
+            places, poses = _items(person, "objpos"), _items(person, "annopoints")
+            if not (places and poses and _items(person, "scale")):
+                continue
+            joints, annotated = np.zeros((_JOINTS, 2)), np.zeros(_JOINTS, dtype=bool)
+            for point in _items(poses[0], "point"):
+                joint = int(_number(point, "id"))
+                joints[joint], annotated[joint] = (_number(point, "x"), _number(point, "y")), True
+            yield _Person(
+                image=str(image.image.flat[0].name.flat[0]),
+                video=video,
+                joints=joints,
+                annotated=annotated,
+                centre=(_number(places[0], "x"), _number(places[0], "y")),
+                scale=_number(person, "scale"),
+                head=HEAD_FACTOR
+                * math.hypot(*(_number(person, f"{axis}2") - _number(person, f"{axis}1") for axis in "xy")),
+            )
+
+
+def _items(struct: Any, name: str) -> list[Any]:
+    """The elements of a field; none if it is empty or not there, as in people without a pose."""
+    return list(getattr(struct, name, np.empty(0)).flat)
+
+
+def _number(struct: Any, name: str) -> float:
+    return float(getattr(struct, name).flat[0])
+
+
+def _collected(people: list[_Person], path: Path) -> Annotations:
+    def column(name: str, *shape: int) -> Tensor:
+        values = np.array([getattr(person, name) for person in people])
+        return torch.from_numpy(values.reshape(len(people), *shape))
+
+    return Annotations(
+        source=path,
+        images=[person.image for person in people],
+        joints=column("joints", _JOINTS, 2) - 1,
+        annotated=column("annotated", _JOINTS).bool(),
+        centres=column("centre", 2) - 1,
+        scales=column("scale"),
+        heads=column("head"),
+    )

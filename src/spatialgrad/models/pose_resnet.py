@@ -1,0 +1,75 @@
+"""The pose ResNet ("MSRA ResNet"): a ResNet, three transposed convolutions, and a heat map for every joint.
+
+Paper: Xiao, Wu & Wei, "Simple Baselines for Human Pose Estimation and Tracking", ECCV 2018.
+
+What differs from the paper: nothing in the network. It takes any image whose sides are multiples of 32; heat maps are
+a quarter as high and wide.
+
+A transposed convolution spreads values where a convolution gathers them, so that the scaling of this package does
+not apply to it: it is left alone, and `SpatialGradientScaling.skipped` lists it.
+
+Initialisation: the paper's, normal with standard deviation 0.001 for everything after the backbone.
+"""
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from spatialgrad.models.backbone import Backbone
+from spatialgrad.models.layers import scale_channels
+from spatialgrad.models.registry import ModelInfo, register
+from spatialgrad.models.resnet import DEPTHS
+
+MAP_STRIDE = 4
+"""Pixels of the image, in each direction, for which a pixel of the heat maps stands."""
+_CHANNELS = 256
+_INIT_STD = 0.001
+
+
+class PoseResNet(nn.Module):
+    """Heat maps of joints.
+
+    Args:
+        layers: Of the backbone: 18, 34 or 50.
+        num_classes: Joints.
+        width: Factor on all channels.
+        in_channels: Channels of the images.
+    """
+
+    def __init__(self, layers: int, *, num_classes: int = 16, width: float = 1.0, in_channels: int = 3) -> None:
+        super().__init__()
+        self.backbone = Backbone(layers, width=width, in_channels=in_channels)
+        previous, channels = self.backbone.channels[-1], scale_channels(_CHANNELS, width)
+        parts: list[nn.Module] = []
+        for _ in range(3):
+            parts += [
+                nn.ConvTranspose2d(previous, channels, 4, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(inplace=True),
+            ]
+            previous = channels
+        self.upsample = nn.Sequential(*parts)
+        self.head = nn.Conv2d(channels, num_classes, 1)
+        for module in (*self.upsample, self.head):
+            if isinstance(module, (nn.ConvTranspose2d, nn.Conv2d)):
+                nn.init.normal_(module.weight, std=_INIT_STD)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the heat maps, shape (images, joints, height / 4, width / 4)."""
+        return self.head(self.upsample(self.backbone(images)[-1]))
+
+
+for _layers in DEPTHS:
+    register(
+        ModelInfo(
+            name=f"poseresnet{_layers}",
+            family="pose_resnet",
+            build=partial(PoseResNet, _layers),
+            paper="Xiao, Wu & Wei, ECCV 2018, arXiv:1804.06208",
+            input_size=(256, 256),
+            num_classes=16,
+            task="pose",
+        )
+    )

@@ -1,0 +1,136 @@
+"""PSPNet: a dilated ResNet, pooled at four scales, with a class for every pixel.
+
+Paper: Zhao, Shi, Qi, Wang & Jia, "Pyramid Scene Parsing Network", CVPR 2017. The spatial gradient scaling paper trains
+it with the code of its first author, https://github.com/hszhao/semseg, whose heads these are: pyramid 1, 2, 3 and 6,
+512 channels before the classes, dropout of 0.1, an auxiliary head of 256 channels on the third stage.
+
+What differs from that code:
+
+- The stem is the 7×7 convolution of the ImageNet ResNets of this package, whose weights the backbone loads, not three
+  3×3 convolutions.
+- The first block of a dilated stage keeps the dilation of the stage before, as in torchvision, so that the backbone
+  computes what it was pre-trained for at the pixels that striding would have kept.
+- Any image size works, not 8n + 1 only. A pixel of the map lies at every eighth pixel of the image, where it is put;
+  what is beyond the last one repeats it. For 8n + 1 this is the interpolation with aligned corners.
+- PSPNet-18 and 34 have the same heads as PSPNet-50; the code has no such networks.
+
+Initialisation: He et al. (ICCV 2015), heads included; the classes' convolutions, like a classifier's linear layer, are
+normal with standard deviation 0.01.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from spatialgrad.models.backbone import Backbone
+from spatialgrad.models.layers import init_he_, scale_channels
+from spatialgrad.models.registry import ModelInfo, register
+
+STRIDE = 8
+"""Pixels of the image from one pixel of the maps to the next."""
+
+
+class PyramidPooling(nn.Module):
+    """Means over the whole map and over ever smaller parts of it, beside the map itself.
+
+    Args:
+        in_channels: Channels of the map; the output has twice as many, about half of them means.
+        bins: Parts along each side, for each level of the pyramid.
+    """
+
+    def __init__(self, in_channels: int, bins: tuple[int, ...] = (1, 2, 3, 6)) -> None:
+        super().__init__()
+        channels = max(1, in_channels // len(bins))
+        self.levels = nn.ModuleList(
+            nn.Sequential(
+                nn.AdaptiveAvgPool2d(parts),
+                nn.Conv2d(in_channels, channels, 1, bias=False),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(inplace=True),
+            )
+            for parts in bins
+        )
+        self.out_channels = in_channels + channels * len(bins)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the map and the means, each over its part, as one map."""
+        size = x.shape[-2:]
+        means = [F.interpolate(level(x), size=size, mode="bilinear", align_corners=True) for level in self.levels]
+        return torch.cat([x, *means], dim=1)
+
+
+class PSPNet(nn.Module):
+    """Backbone, pyramid pooling, a head for the classes, and an auxiliary head that only training uses.
+
+    Args:
+        layers: Of the backbone: 18, 34 or 50.
+        num_classes: Outputs for every pixel.
+        width: Factor on the channels.
+        in_channels: Channels of the images.
+        dropout: Probability with which a channel before the classes is dropped.
+    """
+
+    def __init__(
+        self, layers: int, *, num_classes: int = 19, width: float = 1.0, in_channels: int = 3, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.backbone = Backbone(layers, width=width, in_channels=in_channels, dilated=True)
+        *_, third, fourth = self.backbone.channels
+        self.pyramid = PyramidPooling(fourth)
+        self.head = _head(self.pyramid.out_channels, scale_channels(512, width), num_classes, dropout)
+        self.auxiliary = _head(third, scale_channels(256, width), num_classes, dropout)
+        init_he_(self.pyramid)
+
+    def forward(self, images: Tensor, auxiliary: bool | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Return the logits, shape (images, classes, height, width).
+
+        Args:
+            images: Shape (images, channels, height, width).
+            auxiliary: Whether to return the auxiliary head's logits as well; by default in training mode.
+        """
+        _, _, third, fourth = self.backbone(images)
+        logits = _enlarged(self.head(self.pyramid(fourth)), images)
+        if self.training if auxiliary is None else auxiliary:
+            return logits, _enlarged(self.auxiliary(third), images)
+        return logits
+
+
+def _head(in_channels: int, channels: int, num_classes: int, dropout: float) -> nn.Sequential:
+    classes = nn.Conv2d(channels, num_classes, 1)
+    head = nn.Sequential(
+        nn.Conv2d(in_channels, channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(inplace=True),
+        nn.Dropout2d(dropout),
+        classes,
+    )
+    init_he_(head)
+    nn.init.normal_(classes.weight, std=0.01)
+    return head
+
+
+def _enlarged(logits: Tensor, images: Tensor) -> Tensor:
+    """Logits of every eighth pixel as logits of every pixel of the images."""
+    rows, columns = STRIDE * logits.shape[-2] + 1, STRIDE * logits.shape[-1] + 1
+    # Once more at the end, and cropped: the pixels after the last one of the map. Padding what has been interpolated
+    # would be the same, but torch.compile cannot differentiate it.
+    longer = torch.cat([logits, logits[..., -1:, :]], dim=-2)
+    larger = torch.cat([longer, longer[..., -1:]], dim=-1)
+    between = F.interpolate(larger, size=(rows, columns), mode="bilinear", align_corners=True)
+    return between[..., : images.shape[-2], : images.shape[-1]]
+
+
+for _layers in (18, 34, 50):
+    register(
+        ModelInfo(
+            name=f"pspnet{_layers}",
+            family="pspnet",
+            build=partial(PSPNet, _layers),
+            paper="Zhao, Shi, Qi, Wang & Jia, CVPR 2017, arXiv:1612.01105",
+            input_size=(713, 713),
+            num_classes=19,
+            task="segmentation",
+        )
+    )

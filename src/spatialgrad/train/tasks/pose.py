@@ -1,0 +1,212 @@
+"""Human pose: a heat map for every joint, learned by their mean squared error, and scored by PCK or PCKh."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from spatialgrad.data.augment import normalize
+from spatialgrad.data.batches import Batches
+from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
+from spatialgrad.data.people import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
+from spatialgrad.data.registry import load_for
+from spatialgrad.data.sampling import batch_bounds
+from spatialgrad.data.splits import random_indices
+from spatialgrad.models import create_model
+from spatialgrad.models.pose_resnet import MAP_STRIDE
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
+from spatialgrad.train.tasks.heatmaps import decode, encode, to_map, usual_sigma
+from spatialgrad.train.tasks.keypoints import count_right, mean_over_joints
+from spatialgrad.train.tasks.skeletons import LEGEND, draw_skeleton
+
+if TYPE_CHECKING:
+    from spatialgrad.train.config import DataConfig, TrainConfig
+    from spatialgrad.train.examples import Examples
+
+DIVISOR = 32
+"""Sides of images are multiples of this: the network shrinks them so many times before it enlarges them."""
+
+
+class Pose(Task):
+    """One person per image."""
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(config, device)
+        self.dataset = load_people(config.data)
+        self.size = self.dataset.image_size
+        self.skeleton = self.dataset.skeleton
+        self.headline = self.skeleton.metric
+        self.sigma = config.pose.sigma or usual_sigma(self.size // MAP_STRIDE)
+        self.augmentation = (
+            PoseAugmentation(scale=config.pose.scale, rotation=config.pose.rotation) if config.data.augment else None
+        )
+        self._bounds = lru_cache(
+            lambda world_size: batch_bounds(len(self.dataset.train), config.data.batch_size, world_size=world_size)
+        )
+
+    @property
+    def description(self) -> str:
+        """What a report calls the data."""
+        return self.dataset.description
+
+    @property
+    def input_size(self) -> tuple[int, ...]:
+        """Shape of one image."""
+        return (3, self.size, self.size)
+
+    @property
+    def num_test(self) -> int:
+        """Test images, each of one person."""
+        return len(self.dataset.test)
+
+    def build_model(self) -> nn.Module:
+        """A new network with a heat map for every joint."""
+        model = self.config.model
+        return create_model(model.name, num_classes=self.skeleton.num_joints, width=model.width)
+
+    def steps_per_epoch(self, world_size: int) -> int:
+        """Batches of each process in an epoch."""
+        return len(self._bounds(world_size))
+
+    def batch_size(self, number: int, world_size: int) -> int:
+        """Images of one batch, over all processes."""
+        first, last = self._bounds(world_size)[number]
+        return last - first
+
+    def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
+        """An epoch's augmented images, with joints, visibility and lengths."""
+        seed = self.config.seed
+        batches = paired_train_batches(
+            self._maker(self.dataset.train, self.augmentation, seed, epoch),
+            len(self.dataset.train),
+            self.config.data.batch_size,
+            seed=seed,
+            epoch=epoch,
+            rank=rank,
+            world_size=world_size,
+            start=start,
+            device=self.device,
+            num_workers=self.config.machine.workers,
+        )
+        return self._normalized(batches)
+
+    def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
+        """The test images, with joints, visibility and lengths."""
+        batches = paired_eval_batches(
+            self._maker(self.dataset.test),
+            len(self.dataset.test),
+            self.config.data.batch_size,
+            rank=rank,
+            world_size=world_size,
+            device=self.device,
+            num_workers=self.config.machine.workers,
+        )
+        return self._normalized(batches)
+
+    def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
+        """Mean squared error of the visible joints' maps."""
+        maps = model(batch[0])
+        loss = self._error(maps, batch)
+        return loss, self._sums(loss, maps.detach(), batch)
+
+    def evaluate(self, model: nn.Module, batch: Any) -> Sums:
+        """Mean squared error, and joints in the right places."""
+        maps = self.predict(model, batch[0])
+        return self._sums(self._error(maps, batch), maps, batch)
+
+    def predict(self, model: nn.Module, images: Tensor) -> Tensor:
+        """The heat maps of images; with `pose.flip_test`, the mean of those of the image and of its mirror image."""
+        maps = model(images)
+        if not self.config.pose.flip_test:
+            return maps
+        return (maps + mirror_joints(model(images.flip(3)).flip(3), self.skeleton, dim=1)) / 2
+
+    def metrics(self, sums: Sums) -> dict[str, float]:
+        """Mean loss, and the share of right joints."""
+        value = mean_over_joints(sums["right"], sums["scored"], self.skeleton.scored)
+        return {"loss": float(sums["loss"]) / int(sums["images"]), self.headline: value}
+
+    def examples(self, model: nn.Module, number: int) -> Examples:
+        """Skeletons of some test images, evenly spread over them: the truth and what is predicted."""
+        from spatialgrad.train.examples import Example, Examples
+
+        make = self._maker(self.dataset.test)
+        shown = []
+        for index in torch.linspace(0, self.num_test - 1, min(number, self.num_test)).long().tolist():
+            image, joints, visible, length = make(index)
+            batch = normalize(image[None].to(self.device), self.dataset.mean, self.dataset.std)
+            found = decode(self.predict(model, batch), MAP_STRIDE).cpu()
+            right, scored = count_right(found, joints[None], visible[None], length[None], self.skeleton.threshold)
+            pictures = {
+                "image": draw_skeleton(image, joints, torch.zeros_like(visible), self.skeleton),
+                "truth": draw_skeleton(image, joints, visible, self.skeleton),
+                # Of hidden joints, no one knows whether they are right.
+                "prediction": draw_skeleton(image, found[0], visible, self.skeleton),
+            }
+            which = list(self.skeleton.scored)
+            caption = f"{int(right[which].sum())} of {int(scored[which].sum())} joints right"
+            shown.append(Example(caption=caption, images=pictures))
+        return Examples(examples=shown, legend=LEGEND)
+
+    def _maker(
+        self, people: People, augmentation: PoseAugmentation | None = None, seed: int = 0, epoch: int = 0
+    ) -> PersonMaker:
+        return PersonMaker(
+            people=people, skeleton=self.skeleton, size=self.size, augmentation=augmentation, seed=seed, epoch=epoch
+        )
+
+    def _normalized(self, batches: Batches) -> Batches:
+        mean, std = self.dataset.mean, self.dataset.std
+        return Batches(len(batches), lambda: ((normalize(batch[0], mean, std), *batch[1:]) for batch in batches))
+
+    def _error(self, maps: Tensor, batch: Any) -> Tensor:
+        """The mean over images, so that images of several processes weigh the same; hidden joints add nothing."""
+        _, joints, visible, _ = batch
+        side = maps.shape[-1]
+        places = to_map(joints, MAP_STRIDE)
+        within = ((places >= -0.5) & (places <= side - 0.5)).all(-1)
+        squared = (maps - encode(joints, side, MAP_STRIDE, self.sigma)).square().mean((2, 3))
+        return (squared * (visible & within)).mean()
+
+    def _sums(self, loss: Tensor, maps: Tensor, batch: Any) -> Sums:
+        images, joints, visible, lengths = batch
+        right, scored = count_right(decode(maps, MAP_STRIDE), joints, visible, lengths, self.skeleton.threshold)
+        return {
+            "loss": total(loss) * len(images),
+            "right": right,
+            "scored": scored,
+            "images": torch.tensor(len(images), device=images.device),
+        }
+
+
+def load_people(config: DataConfig) -> PoseDataset:
+    """The data set that a config describes."""
+    dataset: PoseDataset = load_for("pose", config.name, config.root)
+    size = dataset.image_size if config.image_size is None else config.image_size
+    if not isinstance(size, int) or size % DIVISOR:
+        raise ConfigError(f"invalid data.image_size: {size!r} must be one multiple of {DIVISOR} for pose")
+    dataset = replace(dataset, image_size=size)
+    if config.validation:
+        wanted = round(config.validation * len(dataset.train))
+        stay, held_out = random_indices(len(dataset.train), wanted, seed=config.split_seed)
+        share = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
+        dataset = replace(
+            dataset,
+            description=f"{dataset.description}, {share}",
+            train=dataset.train.select(stay),
+            test=dataset.train.select(held_out),
+        )
+    for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
+        people: Any = getattr(dataset, split)
+        if limit is not None and limit > len(people):
+            raise ConfigError(f"invalid data.{field}: {dataset.name} has {len(people)} {split} images, not {limit}")
+        if limit is not None and limit < len(people):
+            _, chosen = random_indices(len(people), limit, seed=config.split_seed)
+            description = f"{dataset.description}, {limit:,} {split} images"
+            dataset = replace(dataset, description=description, **{split: people.select(chosen)})
+    return dataset
