@@ -2,6 +2,8 @@
 
 import json
 import math
+import statistics
+from html.parser import HTMLParser
 from pathlib import Path
 
 from spatialgrad.studies.base import Published
@@ -278,3 +280,61 @@ def real_study(folder, *, seeds=(0, 1), epochs=3):
     )
     written.write(folder)
     return written
+
+
+class Tables(HTMLParser):
+    """The cells of all tables of a page, as texts; lines of a cell are joined by a slash."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self._cell = [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self._cell = ""
+        elif tag == "br" and self._cell is not None:
+            self._cell += "/"
+
+    def handle_endtag(self, tag):
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append(" ".join(self._cell.split()))
+            self._cell = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell += data
+
+
+def html_rows(folder, table=0):
+    head, *rows = Tables((folder / "index.html").read_text()).tables[table]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def markdown_rows(folder, table=0):
+    tables = [block for block in (folder / "report.md").read_text().split("\n\n") if block.startswith("| ")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in tables[table].splitlines()]
+    clean = [[cell.replace("**", "").replace("\\", "").replace("<br>", "/") for cell in row] for row in rows]
+    return [dict(zip([cell.replace("\\", "") for cell in head], row, strict=True)) for row in clean]
+
+
+def accuracies(folder, key):
+    """Accuracies in per cent by seed, straight from the result files."""
+    found = {}
+    for path in sorted((folder / "runs" / key).glob("seed*/result.json")):
+        found[int(path.parent.name.removeprefix("seed"))] = 100 * json.loads(path.read_text())["accuracy"]
+    return found
+
+
+def text_of(values):
+    """Mean and deviation as a report prints them."""
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def minus(text):
+    return text.replace("-", "−")

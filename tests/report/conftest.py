@@ -18,9 +18,9 @@ ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium."""
+    """A headless Chromium; not for longer, as nothing else in this process can use asyncio meanwhile."""
     playwright = pytest.importorskip("playwright.sync_api")
     names = ("chromium", "chromium-browser", "google-chrome")
     path = next(filter(None, map(shutil.which, names)), None)

@@ -96,6 +96,8 @@ def test_distances(equivalence):
     assert "float64, seed 0: 1.0e-12 after step 999" in figure.alt
     assert "float32, seed 0: 1.0e-03 after step 999" in figure.alt
     assert len(figure.svg) < 100_000  # a thousand steps are thinned
+    assert re.search(r">10⁻[⁰¹²³⁴⁵⁶⁷⁸⁹]+<", figure.svg)
+    assert "mathdefault" not in figure.svg
     (table,) = build_tables(study)
     assert [cell.lines[0] for cell in table.rows[1][2:]] == ["1.0e−03", "1.0e−03", "1.0e−03", "999", "1"]
     assert "VGG-11 · float32: float32" in table.notes

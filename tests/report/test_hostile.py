@@ -11,6 +11,8 @@ from spatialgrad.report.html import script_data
 from spatialgrad.report.markdown import inline
 from spatialgrad.studies.status import record_failure
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 SCRIPT = "<script>window.pwned = 1; alert(1)</script>"
 IMAGE = "<img src=x onerror='window.pwned = 1'>"
 BREAKOUT = '"></option></select></script><script>window.pwned = 1</script>'

@@ -7,6 +7,8 @@ import pytest
 
 from report_helpers import architectures
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 FIGURES = (
     "study-1-cost study-1-learning-curves study-1-overhead study-1-scalings study-2-learning-curves study-2-overhead "
     "study-2-scalings study-2-kernel-magnitudes study-3-k-curve study-3-search study-4-learning-curves study-4-overhead"

@@ -185,3 +185,17 @@ def test_no_study(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="unknown figure 'histogram'"):
         write_report(["cifar"])
     assert not (tmp_path / "studies/cifar-desk/report").exists()
+
+
+def test_a_backbone_has_a_metric_of_its_own(tmp_path):
+    arms = [arm("net", "PSPNet", {}, (0,)), arm("back", "Backbone", {}, (0,), shown=False)]
+    write_run(tmp_path / "runs/back/seed0", 0.5)  # an accuracy, where the study is about mIoU
+    write_run(tmp_path / "runs/net/seed0", 0.5)
+    record(arms, seeds=(0,), figures=(), metric="miou").write(tmp_path)
+    assert {run.name: run.state for run in collect(tmp_path).runs} == {
+        "runs/net/seed0": "damaged",
+        "runs/back/seed0": "finished",
+    }
+    page, _ = texts(tmp_path)
+    assert "result.json holds no miou" in page
+    assert "1 of 2 runs finished (1 damaged)" in page

@@ -84,7 +84,8 @@ def troubles(study: Collected) -> list[Trouble]:
 def _machine(environment: Mapping[str, Any]) -> str:
     device, processes = str(environment.get("device", "")), environment.get("processes")
     cpu = f"{environment.get('cpu', 'unknown processor')}, {environment.get('cores', '?')} cores"
-    threads = f", {environment.get('threads', '?')} threads per process"
+    threads = environment.get("threads", "?")
+    threads = f", {threads} thread{'' if threads == 1 else 's'} per process"
     where = cpu if device in ("cpu", "") else f"{device}; {cpu}"
     return (f"{processes} × " if isinstance(processes, int) and processes > 1 else "") + where + threads
 

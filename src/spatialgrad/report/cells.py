@@ -10,6 +10,7 @@ from spatialgrad.report.statistics import Comparison, Summary
 from spatialgrad.studies.base import Published
 
 NOTHING = "–"
+METRICS = {"miou": "mIoU", "macc": "mAcc", "allacc": "allAcc", "pckh": "PCKh@0.5", "pck": "PCK@0.2"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,16 @@ def heading_columns(names: Sequence[str], last: str) -> tuple[Column, ...]:
 def group_names(arms: Sequence[Arm]) -> list[str]:
     """The columns that groups have."""
     return list(dict.fromkeys(name for arm in arms for name in arm.record.group))
+
+
+def metric_name(metric: str) -> str:
+    """A metric of a result as people write it."""
+    return METRICS.get(metric, metric.replace("_", " "))
+
+
+def capital(text: str) -> str:
+    """A text with a large first letter, unless it has its own way to be written."""
+    return text[:1].upper() + text[1:] if text.islower() else text
 
 
 def sortable(text: str) -> float | str:

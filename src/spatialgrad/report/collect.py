@@ -209,13 +209,17 @@ def collect(folder: Path | str) -> Collected:
     record = read_study(folder)
     seen: dict[str, Run] = {}
 
-    def runs(records: Sequence[RunRecord], kind: str = "train") -> tuple[Run, ...]:
+    def runs(records: Sequence[RunRecord], metric: str | None = record.metric) -> tuple[Run, ...]:
         for each in records:
             if each.folder not in seen:
-                seen[each.folder] = _read_run(folder, each, record.metric, kind)
+                seen[each.folder] = _read_run(folder, each, metric)
         return tuple(seen[each.folder] for each in records)
 
-    arms = tuple(Arm(record=arm, runs=runs(arm.runs, arm.kind)) for arm in record.arms)
+    def metric_of(arm: ArmRecord) -> str | None:
+        # A backbone is trained for another task, and two networks side by side have no metric.
+        return record.metric if arm.shown and arm.kind == "train" else None
+
+    arms = tuple(Arm(record=arm, runs=runs(arm.runs, metric_of(arm))) for arm in record.arms)
     searches = tuple(
         Search(record=search, points=tuple(Point(record=point, runs=runs(point.runs)) for point in search.points))
         for search in record.searches
@@ -223,7 +227,7 @@ def collect(folder: Path | str) -> Collected:
     return Collected(folder=folder, record=record, arms=arms, searches=searches)
 
 
-def _read_run(study: Path, record: RunRecord, metric: str, kind: str) -> Run:
+def _read_run(study: Path, record: RunRecord, metric: str | None) -> Run:
     folder = study / record.folder
     if not folder.resolve().is_relative_to(study.resolve()):
         return Run(
@@ -261,7 +265,7 @@ def _read_run(study: Path, record: RunRecord, metric: str, kind: str) -> Run:
             read_mapping(folder / name, problems.append)
         broken = True
         problems = problems or [f"its state cannot be read ({type(error).__name__}: {error})"]
-    if known.get("state") == "finished" and kind == "train" and not broken:
+    if known.get("state") == "finished" and metric is not None and not broken:
         known["value"] = run.metric(metric)
         if known["value"] is None:
             broken = True

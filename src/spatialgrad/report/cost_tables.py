@@ -12,6 +12,7 @@ from spatialgrad.report.cells import (
     group_names,
     heading_cells,
     heading_columns,
+    metric_name,
     number_cell,
     published_cell,
     scientific_cell,
@@ -83,7 +84,7 @@ def metrics_tables(study: Collected, arms: Sequence[Arm]) -> list[Table]:
     names = group_names(arms)
     columns = list(heading_columns(names, "Method"))
     for metric in metrics:
-        columns += [Column(title=f"{metric}, ours (%)"), Column(title=f"{metric}, published (%)")]
+        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for of in ("ours", "published")]
     rows = []
     for arm in arms:
         cells = list(heading_cells(arm, names))

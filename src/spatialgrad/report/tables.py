@@ -9,10 +9,12 @@ from spatialgrad.report.cells import (
     Column,
     Table,
     as_printed,
+    capital,
     empty,
     group_names,
     heading_cells,
     heading_columns,
+    metric_name,
     p_cell,
     published_cell,
     seeds_cell,
@@ -195,10 +197,6 @@ def _result_notes(study: Collected) -> tuple[str, ...]:
 
 
 def _caption(study: Collected) -> str:
-    metric = _capital(study.record.metric.replace("_", " "))
+    metric = capital(metric_name(study.record.metric))
     published = any(arm.record.published for arm in study.shown)
     return f"{metric}, ours beside {study.record.shows}" if published else metric
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,11 +1,13 @@
-"""What it costs: the metric against the hours, and where the hours go."""
+"""What it costs: the metric against the time, and where the time goes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from spatialgrad.report.cells import capital, metric_name
 from spatialgrad.report.collect import Collected
+from spatialgrad.report.cost_tables import time_unit
 from spatialgrad.report.figures.base import (
     INK,
     Figure,
@@ -27,7 +29,7 @@ PHASE_SERIES = {"training": 6, "evaluation": 5, "scaling": 1, "checkpoint": 4}
 
 def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
     """The metric against the cost of training, ours beside the published ones."""
-    series, metric = series_of(study), study.record.metric
+    series, metric = series_of(study), metric_name(study.record.metric)
     ours = {
         group: [(arm, seconds, summary) for arm in arms if (seconds := study.seconds(arm)) is not None
                 and (summary := summarize(list(arm.values.values()))) is not None]
@@ -40,6 +42,7 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
     if not any(ours.values()):
         return None
     beside = any(printed.values())
+    time, factor = time_unit([seconds for points in ours.values() for _, seconds, _ in points])
     groups = [group for group, points in ours.items() if points]
     spoken: list[str] = []
 
@@ -51,7 +54,7 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
             for arm, seconds, summary in ours[group]:
                 number = series[arm.label]
                 ax.errorbar(
-                    seconds / 3600,
+                    seconds * factor,
                     summary.mean,
                     yerr=summary.std,
                     fmt=MARKERS[number % len(MARKERS)],
@@ -60,8 +63,8 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
                     capsize=2,
                     lw=1,
                 )
-                spoken.append(f"{arm.name} {summary.mean:.2f} % in {seconds / 3600:.3g} hours")
-            ax.set_xlabel("hours per run")
+                spoken.append(f"{arm.name} {summary.mean:.2f} % in {seconds * factor:.3g} {time}")
+            ax.set_xlabel(f"{time} per run")
             ax.set_ylabel(f"{metric} (%)")
             ax.margins(0.2)
             ax.set_xlim(left=0)
@@ -90,12 +93,12 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
     shape, size = grid(len(groups) * (2 if beside else 1), columns=2 if beside else 3, panel=(2.5, 2.1))
     svg = draw(prefix, size, shape, paint)
     caption = "Bars are one standard deviation to each side." + (
-        " Hollow: quoted by the paper from elsewhere. Hours of other machines are not comparable with ours." * beside
+        " Hollow: quoted by the paper from elsewhere. Times of other machines are not comparable with ours." * beside
     )
     return Figure(
         name="cost",
-        title=f"{metric.capitalize()} against training cost",
-        alt=f"Points of {metric} over hours. {speaking(spoken)}.",
+        title=f"{capital(metric)} against training cost",
+        alt=f"Points of {metric} over {time} per run. {speaking(spoken)}.",
         caption=caption,
         svg=svg,
         width=72 * size[0],
@@ -114,14 +117,14 @@ def overhead(study: Collected, prefix: str) -> Figure | None:
     if not rows:
         return None
     largest = max(sum(means.values()) for _, means in rows)
-    unit, name = (3600.0, "hours") if largest >= 7200 else (60.0, "minutes") if largest >= 180 else (1.0, "seconds")
+    name, factor = time_unit([largest])
 
     def paint(axes: Sequence[Any]) -> None:
         (ax,) = axes
         for position, (_, means) in enumerate(rows):
             left, total = 0.0, sum(means.values())
             for phase in PHASES:
-                width = means[phase] / unit
+                width = means[phase] * factor
                 ax.barh(position, width, left=left, height=0.62, color=colour(PHASE_SERIES[phase]), lw=0)
                 left += width
             share = f"{100 * means['scaling'] / total:.1f} % scaling" if total and means["scaling"] else ""
@@ -129,7 +132,7 @@ def overhead(study: Collected, prefix: str) -> Figure | None:
         ax.set_yticks(range(len(rows)), [plain(label, 44) for label, _ in rows])
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
-        ax.set_xlim(0, 1.22 * largest / unit)
+        ax.set_xlim(0, 1.22 * largest * factor)
         ax.set_xlabel(f"{name} per run")
 
     size = (7.2, 0.62 + 0.3 * len(rows))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from spatialgrad.report.cells import metric_name
 from spatialgrad.report.collect import Arm, Collected, Run
 from spatialgrad.report.figures.base import (
     Figure,
@@ -22,12 +24,17 @@ from spatialgrad.report.statistics import Summary, summarize
 
 LARGEST_STEPS = 400
 """Points of a curve; longer ones are thinned."""
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+"""Drawings take their texts literally, so that names can hold anything."""
 
 
 def learning_curves(study: Collected, prefix: str) -> Figure | None:
     """The metric in training and test over epochs, with a band of one standard deviation."""
     series, metric = series_of(study), study.record.metric
-    groups = {name: arms for name, arms in study.groups.items() if any(_curve(arm, f"test_{metric}") for arm in arms)}
+    names = (f"test_{metric}", f"train_{metric}")
+    groups = {
+        name: arms for name, arms in study.groups.items() if any(_curve(arm, each) for arm in arms for each in names)
+    }
     if not groups:
         return None
     spoken: list[str] = []
@@ -51,24 +58,26 @@ def learning_curves(study: Collected, prefix: str) -> Figure | None:
                     ax.fill_between(epochs, low, high, color=shade, alpha=0.2, lw=0)
                     last = summaries[-1]
                     spread = "" if last.std is None else f" ± {last.std:.2f}"
-                    spoken.append(f"{arm.name} {last.mean:.2f}{spread} % after epoch {epochs[-1]} ({last.n} seeds)")
+                    spoken.append(
+                        f"{arm.name} {last.mean:.2f}{spread} % after epoch {epochs[-1]} ({last.n} {_seeds(last.n)})"
+                    )
             ax.xaxis.get_major_locator().set_params(integer=True)
         for ax in axes[len(groups) :]:
             ax.set_visible(False)
         for ax in axes[: len(groups)]:
             ax.set_xlabel("epoch")
-            ax.set_ylabel(f"{metric} (%)")
+            ax.set_ylabel(f"{metric_name(metric)} (%)")
 
     shape, size = grid(len(groups), panel=(2.7, 2.1))
     svg = draw(prefix, size, shape, paint)
     legend = [Key(label=label, series=index) for label, index in series.items()]
     caption = "Lines are means over seeds, bands one standard deviation to each side."
     if trained:
-        caption += f" Solid: test; dashed: {metric} in training, on augmented images."
+        caption += f" Solid: test; dashed: {metric_name(metric)} in training, on augmented images."
     return Figure(
         name="learning-curves",
         title="Learning curves",
-        alt=f"Curves of the test {metric} over epochs. At the end: {speaking(spoken)}.",
+        alt=f"Curves of the {metric_name(metric)} over epochs. In the last test: {speaking(spoken) or 'none yet'}.",
         caption=caption,
         svg=svg,
         width=72 * size[0],
@@ -86,6 +95,8 @@ def distances(study: Collected, prefix: str) -> Figure | None:
     def paint(axes: Sequence[Any]) -> None:
         (ax,) = axes
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: _power_of_ten(value))
+        ax.yaxis.set_minor_formatter(lambda value, _: "")
         for index, arm in enumerate(arms):
             for run in arm.runs:
                 points = _distances(run)
@@ -101,7 +112,8 @@ def distances(study: Collected, prefix: str) -> Figure | None:
         name="distances",
         title="Distance between the branched and the scaled network",
         alt=f"Distance over steps on a logarithmic scale. {speaking(spoken)}.",
-        caption="One line per seed. In exact arithmetic the distance is 0; what is seen is rounding that accumulates.",
+        caption="One line per seed. In exact arithmetic the distance of a scaled network is 0; what is seen is "
+        "rounding, which training amplifies.",
         svg=svg,
         width=72 * size[0],
         legend=tuple(Key(label=arm.name, series=index) for index, arm in enumerate(arms)),
@@ -118,6 +130,15 @@ def _curve(arm: Arm, name: str) -> dict[int, Summary]:
                 values.setdefault(int(epoch) + 1, []).append(100 * value)
     summaries = {epoch: summarize(values[epoch]) for epoch in _thinned(sorted(values))}
     return {epoch: summary for epoch, summary in summaries.items() if summary is not None}
+
+
+def _power_of_ten(value: float) -> str:
+    exponent = round(math.log10(value)) if value > 0 else 0
+    return "10" + str(exponent).translate(SUPERSCRIPT) if value > 0 else ""
+
+
+def _seeds(number: int) -> str:
+    return "seed" if number == 1 else "seeds"
 
 
 def _distances(run: Run) -> list[tuple[float, float]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from spatialgrad.report.cells import capital, metric_name
 from spatialgrad.report.collect import Arm, Collected, Search
 from spatialgrad.report.figures.base import Figure, Key, colour, draw, group_title, plain, speaking
 from spatialgrad.report.figures.heatmap import readable_on, sequential
@@ -81,12 +82,12 @@ def search(study: Collected, prefix: str) -> Figure | None:
         if best is not None:
             spoken.append(f"{each.record.name}: best {_values(best.record.values)} with {best.value:.2f} %")
     done = sum(point.value is not None for each in known for point in each.points)
-    total = sum(len(each.points) for each in known)
+    total, metric = sum(len(each.points) for each in known), metric_name(study.record.metric)
     return Figure(
         name="search",
         title="Search",
-        alt=f"Heat map of the held-out {study.record.metric} over the searched values. {speaking(spoken)}.",
-        caption=f"{study.record.metric.capitalize()} in per cent on held-out training images, {done} of {total} "
+        alt=f"Heat map of the held-out {metric} over the searched values. {speaking(spoken)}.",
+        caption=f"{capital(metric)} in per cent on held-out training images, {done} of {total} "
         "points; the best one is framed.",
         svg="".join(parts),
         width=width,
