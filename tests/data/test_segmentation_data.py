@@ -284,6 +284,20 @@ def test_batches_depend_on_seed_and_epoch_and_not_on_ranks_workers_or_what_ran_b
     assert not torch.equal(other[0][0], whole[0][0])
 
 
+def test_half_of_the_images_are_mirrored_and_their_masks_with_them(camvid):
+    moved, still = (
+        next(iter(masked_train_batches(camvid, 10, seed=0, epoch=0, geometry=geometry)))
+        for geometry in (Geometry(flip=True), Geometry())
+    )
+    mirrored = 0
+    for image, mask, raw, raw_mask in zip(*moved, *still, strict=True):
+        flipped = torch.equal(image, raw.flip(2))
+        assert flipped or torch.equal(image, raw)
+        assert torch.equal(mask, raw_mask.flip(1) if flipped else raw_mask)
+        mirrored += flipped
+    assert 0 < mirrored < 10
+
+
 def test_drawing_batches_leaves_the_global_random_state_alone(camvid):
     state = torch.get_rng_state()
     list(masked_train_batches(camvid, 4, seed=0, epoch=0, geometry=GEOMETRY))

@@ -202,11 +202,11 @@ def save_torchvision(path, wrapper):
     models = pytest.importorskip("torchvision.models", exc_type=ImportError)
     state = models.resnet18(weights=None).state_dict()
     if wrapper:
-        state = {"state_dict": {f"module.{name}": value for name, value in state.items()}, "epoch": 3}
+        state = {wrapper: {f"module.{name}": value for name, value in state.items()}, "epoch": 3}
     torch.save(state, path)
 
 
-@pytest.mark.parametrize("wrapper", [False, True])
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model"])
 def test_the_backbone_of_a_torchvision_checkpoint(wrapper, root, tmp_path):
     save_torchvision(tmp_path / "resnet18.pth", wrapper)
     model = {"width": 1.0, "backbone": tmp_path / "resnet18.pth"}
@@ -214,7 +214,7 @@ def test_the_backbone_of_a_torchvision_checkpoint(wrapper, root, tmp_path):
     machine = Machine(config.machine)
     network = Learner(config, machine, Segmentation(config, machine.device)).module
     saved = torch.load(tmp_path / "resnet18.pth", weights_only=True)
-    saved = {name.removeprefix("module."): value for name, value in saved.get("state_dict", saved).items()}
+    saved = {name.removeprefix("module."): value for name, value in saved.get(wrapper, saved).items()}
     found = network.backbone.state_dict()
     assert found.keys() == {name for name in saved if not name.startswith("fc.")}
     assert all(torch.equal(value, saved[name]) for name, value in found.items())
@@ -272,6 +272,8 @@ def test_backbones_that_cannot_be_read(root, tmp_path):
     attempt(tmp_path / "pickle.pth", ConfigError, r"pickle.pth cannot be read as a file of weights")
     (tmp_path / "empty").mkdir()
     attempt(tmp_path / "empty", ConfigError, r"empty is not a run's folder")
+    quietly(tiny(tmp_path / "branches", "dbb", epochs=1))
+    attempt(tmp_path / "branches", ConfigError, r"branches was trained with dbb, .* trained with baseline or sgs")
     quietly(tiny(tmp_path / "pre", epochs=1))
     (tmp_path / "pre" / "checkpoint.pt").unlink()
     attempt(tmp_path / "pre", CheckpointError, r"pre, a run of vgg11, holds no checkpoint yet")

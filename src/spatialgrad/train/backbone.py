@@ -13,6 +13,9 @@ from spatialgrad.models.backbone import BackboneError, load_backbone_
 from spatialgrad.train.checkpoint import has_checkpoint, load_checkpoint
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
+from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods.branches import Branched
+from spatialgrad.train.methods.dyrep import DyRep
 from spatialgrad.train.run_folder import read_config
 from spatialgrad.train.tasks import Task
 
@@ -20,18 +23,25 @@ from spatialgrad.train.tasks import Task
 def read_backbone(path: Path) -> dict[str, Tensor]:
     """The weights of a run's newest checkpoint, or of a checkpoint file.
 
-    A run does not need its data set for this. A file may hold the weights under `state_dict`, as training scripts
-    write them.
+    A run does not need its data set for this. A file may hold the weights under `state_dict` or `model`, as training
+    scripts write them.
 
     Raises:
-        ConfigError: If there is nothing at `path`, or neither a run nor weights.
+        ConfigError: If there is nothing at `path`, neither a run nor weights, or a run that was trained with branches.
         CheckpointError: If a run has no checkpoint that can be read.
     """
     if path.is_dir():
-        name = read_config(path).model.name
+        run = read_config(path)
+        if issubclass(METHODS[run.method.name], Branched | DyRep):
+            raise ConfigError(
+                f"model.backbone: {path} was trained with {run.method.name}, whose branches take BatchNorm away when "
+                "they are merged; choose a run that was trained with baseline or sgs"
+            )
         state = load_checkpoint(path, lambda text: None)
         if state is None:
-            raise CheckpointError(f"model.backbone: {path}, a run of {name}, holds no checkpoint yet; train it first")
+            raise CheckpointError(
+                f"model.backbone: {path}, a run of {run.model.name}, holds no checkpoint yet; train it first"
+            )
         return _tensors(state["model"], path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -42,8 +52,9 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
         raise ConfigError(
             f"model.backbone: {path} cannot be read as a file of weights ({reason}); save a state_dict with torch.save"
         ) from error
-    inner = state.get("state_dict", state) if isinstance(state, Mapping) else state
-    return _tensors(inner, path)
+    if isinstance(state, Mapping):
+        state = next((state[name] for name in ("state_dict", "model") if name in state), state)
+    return _tensors(state, path)
 
 
 def check_backbone(config: TrainConfig, task: Task) -> None:
