@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c const
 SETUP := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint docs benchmark clean
+.PHONY: help demo test quick lint browser docs benchmark clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,8 +26,15 @@ $(VENV)/.test: $(VENV)/bin/python $(SETUP)
 demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (under 3 minutes).
 	$(VENV)/bin/spatialgrad demo
 
-test: lint ## Install what the tests need, check style and types, run all tests.
+test: lint browser ## Install what the tests need, check style and types, run all tests.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+browser: ## Chromium, in which the report's pages are tested, where it is missing and can be installed.
+	@command -v chromium chromium-browser google-chrome > /dev/null \
+	|| { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium ..." \
+	&& { apt-get install -y -qq --no-install-recommends chromium || { apt-get update -qq \
+	&& apt-get install -y -qq --no-install-recommends chromium; }; } > /dev/null; } \
+	|| echo "There is no Chromium: tests of the report's pages will skip. On Debian: apt-get install chromium"
 
 quick: $(VENV)/.test ## The tests that do not take minutes.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)

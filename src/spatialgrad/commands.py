@@ -13,6 +13,7 @@ from tyro.extras import SubcommandApp
 
 from spatialgrad.data import DataError, get_dataset_files, list_datasets
 from spatialgrad.demo import DemoConfig, run_demo
+from spatialgrad.studies.commands import build_study_app
 from spatialgrad.train import (
     RECIPES,
     InterruptedTraining,
@@ -95,6 +96,18 @@ def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:
     get_dataset_files(name, root)
 
 
+def report(studies: tyro.conf.Positional[tuple[str, ...]], out: Path | None = None) -> None:
+    """Write tables and figures of studies, finished or not: report.md, and index.html that needs no network.
+
+    Args:
+        studies: Folders of studies, or names of studies whose folders are in studies/.
+        out: Folder to write to; by default report/ in the study's folder, or beside the first of several.
+    """
+    from spatialgrad.report.commands import write_report
+
+    print(write_report(studies, out))
+
+
 def build_app(default: TrainConfig) -> SubcommandApp:
     """All subcommands.
 
@@ -109,16 +122,27 @@ def build_app(default: TrainConfig) -> SubcommandApp:
     app.command(name="train")(train_command(default))
     app.command(name="resume")(resume)
     app.command(name="export")(export)
+    app.command(name="report")(report)
     app.command(data, name="data", help="List data sets, and get them.")
+    app.command(build_study_app(), name="study", help="The paper's tables and figures: list, show, run.")
     return app
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parse and run; errors that a user can mend become a message and an exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    try:
+
+    def parse_and_run() -> None:
         app = build_app(_default_config(arguments))
         app.cli(prog="spatialgrad", description="Spatial gradient scaling for ConvNets.", args=arguments)
+
+    return exit_code_of(parse_and_run)
+
+
+def exit_code_of(function: Callable[[], object]) -> int:
+    """Call a function; 0, or the exit code of what it raised, which is told."""
+    try:
+        function()
     except InterruptedTraining as error:
         return _fail(error, 128 + error.signal)
     except TrainError as error:

@@ -1,5 +1,8 @@
 """PSPNet: sizes, any image size, the place of every pixel, dilation, scaling, branches."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +13,7 @@ from spatialgrad.models import PSPNet, create_model, list_models, model_info
 from spatialgrad.models.pspnet import PyramidPooling
 from spatialgrad.reparam import ACB, DBB, RepVGG, count, merge, reparameterize_
 
+DOCS_PAGE = Path(__file__).parents[2] / "docs" / "segmentation.md"
 NAMES = ["pspnet18", "pspnet34", "pspnet50"]
 # Multiply-accumulates of one 713×713 image with 19 classes.
 MACS = {"pspnet18": 133_407_735_488, "pspnet34": 216_988_819_136, "pspnet50": 350_004_969_152}
@@ -47,6 +51,13 @@ def test_parameters_and_multiply_accumulates(name):
     pyramid = 4 * (last * (last // 4) + 2 * (last // 4))
     heads = sum(9 * inner * outer + 2 * outer + 19 * outer + 19 for inner, outer in ((2 * last, 512), (last // 2, 256)))
     assert found.parameters == backbone + pyramid + heads
+
+
+def test_the_documentation_gives_these_sizes():
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \|", DOCS_PAGE.read_text(), flags=re.M)
+    with torch.device("meta"):
+        expected = [(name, sum(p.numel() for p in create_model(name).parameters()), MACS[name]) for name in NAMES]
+    assert [(name, *(int(number.replace(",", "")) for number in numbers)) for name, *numbers in rows] == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -113,9 +113,13 @@ def _head(in_channels: int, channels: int, num_classes: int, dropout: float) -> 
 
 def _enlarged(logits: Tensor, images: Tensor) -> Tensor:
     """Logits of every eighth pixel as logits of every pixel of the images."""
-    rows, columns = STRIDE * (logits.shape[-2] - 1) + 1, STRIDE * (logits.shape[-1] - 1) + 1
-    between = F.interpolate(logits, size=(rows, columns), mode="bilinear", align_corners=True)
-    return F.pad(between, (0, images.shape[-1] - columns, 0, images.shape[-2] - rows), mode="replicate")
+    rows, columns = STRIDE * logits.shape[-2] + 1, STRIDE * logits.shape[-1] + 1
+    # Once more at the end, and cropped: the pixels after the last one of the map. Padding what has been interpolated
+    # would be the same, but torch.compile cannot differentiate it.
+    longer = torch.cat([logits, logits[..., -1:, :]], dim=-2)
+    larger = torch.cat([longer, longer[..., -1:]], dim=-1)
+    between = F.interpolate(larger, size=(rows, columns), mode="bilinear", align_corners=True)
+    return between[..., : images.shape[-2], : images.shape[-1]]
 
 
 for _layers in (18, 34, 50):

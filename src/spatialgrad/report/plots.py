@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
 from torch import Tensor
 
-matplotlib.use("Agg")
-from matplotlib import pyplot
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import TwoSlopeNorm
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import TwoSlopeNorm
 
 
 def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str, Tensor], path: Path) -> Path:
@@ -25,12 +23,15 @@ def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str
     """
     if not start or start.keys() != end.keys():
         raise ValueError(f"Start and end show other layers: {', '.join(start)} and {', '.join(end)}.")
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import TwoSlopeNorm
+    from matplotlib.figure import Figure
+
     largest = max(float(G.max()) for G in (*start.values(), *end.values()))
     # White is 1, where nothing changes; blue slows a position down, red speeds it up.
     norm = TwoSlopeNorm(vmin=0, vcenter=1, vmax=max(largest, 1.01))
-    figure, axes = pyplot.subplots(
-        2, len(start), figsize=(1.45 * len(start) + 1.6, 3.9), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(1.45 * len(start) + 1.6, 3.9), layout="constrained")
+    axes = figure.subplots(2, len(start), squeeze=False)
     for row, (title, scalings) in enumerate((("start", start), ("end", end))):
         for ax, (name, G) in zip(axes[row], scalings.items(), strict=True):
             _draw(ax, G, norm)
@@ -41,7 +42,6 @@ def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str
     figure.suptitle("Spatial gradient scaling, first to last layer (mean 1)", fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
     return path
 
 

@@ -30,6 +30,12 @@ class DeployError(TrainError):
     exit_code = 4
 
 
+class FailedRunsError(TrainError):
+    """Some runs of a study have no result."""
+
+    exit_code = 5
+
+
 class CheckpointError(TrainError):
     """No checkpoint of the folder can be read."""
 

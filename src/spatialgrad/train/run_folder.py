@@ -7,10 +7,11 @@ import io
 import json
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from spatialgrad.train.checkpoint import UNFINISHED, replacing
 from spatialgrad.train.config import TrainConfig
@@ -19,32 +20,36 @@ from spatialgrad.train.errors import ConfigError, FolderInUseError, OtherConfigE
 
 CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.json"
 METRICS, TIMINGS, LOCK = "metrics.jsonl", "timings.jsonl", "run.lock"
+LOCK_ATTEMPTS = 5
 
 # A process does not lock itself out with these locks, so it has to remember.
 _HELD: set[Path] = set()
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
     """Hold a folder for this process alone, and make it if it is not there.
 
     The system gives the lock back when the process ends, however it ends.
+
+    Args:
+        folder: To hold.
+        name: Of the file that is locked; a folder can be held for several things.
 
     Raises:
         FolderInUseError: If another process holds it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK, "a+")
+        file = open(folder / name, "a+")
     except OSError as error:
         raise StorageError(f"cannot write to {folder}: {error.strerror or error}") from error
-    path = folder.resolve()
+    path = folder.resolve() / name
     with file:
         try:
             if path in _HELD:
                 raise BlockingIOError
-            # Not flock: worker processes would inherit that, and hold it on when this process is killed.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except (BlockingIOError, PermissionError) as error:
             file.seek(0)
             raise FolderInUseError(
@@ -59,6 +64,20 @@ def locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             _HELD.discard(path)
+
+
+def is_locked(folder: Path, name: str = LOCK) -> bool:
+    """Whether a process holds a folder."""
+    if folder.resolve() / name in _HELD:  # opening and closing the file would give the lock back
+        return True
+    try:
+        with open(folder / name, "r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def claim(folder: Path, config: TrainConfig) -> None:
@@ -76,8 +95,7 @@ def claim(folder: Path, config: TrainConfig) -> None:
                 "\n".join([f"{folder} holds a run with another config:", *lines, "Choose another folder with --out."])
             )
         return
-    own = {LOCK} | {entry.name for entry in folder.iterdir() if entry.name.endswith(UNFINISHED)}
-    strangers = sorted(entry.name for entry in folder.iterdir() if entry.name not in own)
+    strangers = sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith((".lock", UNFINISHED)))
     if strangers:
         raise OtherConfigError(
             f"{folder} is not a run's folder: it holds {', '.join(strangers[:3])} but no {CONFIG}. Choose another one "
@@ -172,6 +190,19 @@ class Lines:
             # Without a buffer, which would still be full of what a full disk did not take.
             self._file = open(self.path, "ab", buffering=0)
         return self._file
+
+
+def _lock(file: IO[str]) -> None:
+    """Take the lock, or raise; someone who only looks whether it is taken has it for a moment, too."""
+    for attempt in range(LOCK_ATTEMPTS):
+        try:
+            # Not flock: worker processes would inherit that, and hold it on when this process is killed.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError):
+            if attempt == LOCK_ATTEMPTS - 1:
+                raise
+            time.sleep(0.02)
 
 
 def _drop_unfinished_line(path: Path) -> None:

@@ -125,10 +125,10 @@ class Segmentation(Task):
 
     def share(self, batch: Any, number: int, world_size: int) -> float | Tensor:
         """The share of the pixels that have a class, as one process would weigh them."""
-        own = _labelled(batch[1]).double()
+        own = _labelled(batch[1])
         every = own.clone()
         all_reduce_([(every, "sum")])
-        return (own / every.clamp(min=1)).float()
+        return own / every.clamp(min=1)
 
     def examples(self, model: nn.Module, number: int) -> Examples:
         """Test images from the first to the last, with the true and the predicted classes in colours."""

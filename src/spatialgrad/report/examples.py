@@ -1,0 +1,87 @@
+"""Pictures that a run has left: predictions beside the truth, embedded so that the page needs no other file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spatialgrad.report.reading import Complain, read_mapping
+
+EXAMPLES = Path("examples") / "examples.json"
+PNG = b"\x89PNG\r\n\x1a\n"
+LARGEST_FILE = 2_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """One picture of an example."""
+
+    title: str
+    source: str
+    """The PNG file as a data URI."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """Pictures that belong together: an image, its truth and what was predicted."""
+
+    caption: str
+    pictures: tuple[Picture, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """What a run shows."""
+
+    examples: tuple[Example, ...]
+    legend: tuple[tuple[str, str], ...]
+    """Names of classes and their colours (#rrggbb)."""
+
+
+def read_examples(folder: Path, complain: Complain) -> Examples | None:
+    """The examples in a run's folder; None if there are none."""
+    values = read_mapping(folder / EXAMPLES, complain)
+    if values is None:
+        return None
+    examples = []
+    for entry in _mappings(values.get("examples")):
+        pictures = tuple(
+            Picture(title=str(image.get("title", "")), source=source)
+            for image in _mappings(entry.get("images"))
+            if (source := _embedded(folder / EXAMPLES.parent, str(image.get("file", "")), complain))
+        )
+        if pictures:
+            examples.append(Example(caption=str(entry.get("caption", "")), pictures=pictures))
+    legend = tuple(
+        (str(each.get("name", "")), colour)
+        for each in _mappings(values.get("legend"))
+        if _is_colour(colour := str(each.get("colour", "")))
+    )
+    return Examples(examples=tuple(examples), legend=legend)
+
+
+def _embedded(folder: Path, name: str, complain: Complain) -> str | None:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        complain(f"{EXAMPLES} points to {name}, outside of its folder")
+        return None
+    try:
+        content = path.read_bytes() if path.stat().st_size <= LARGEST_FILE else b""
+    except OSError as error:
+        complain(f"{name} of {EXAMPLES} cannot be read ({error.strerror or error})")
+        return None
+    if not content.startswith(PNG):
+        complain(f"{name} of {EXAMPLES} is no PNG file of at most {LARGEST_FILE // 1_000_000} MB")
+        return None
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def _mappings(values: Any) -> Sequence[dict[str, Any]]:
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+
+
+def _is_colour(text: str) -> bool:
+    return len(text) == 7 and text[0] == "#" and all(c in "0123456789abcdefABCDEF" for c in text[1:])

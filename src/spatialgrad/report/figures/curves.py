@@ -1,0 +1,133 @@
+"""Curves over a training: the metric with a band over seeds, and the distance of two networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spatialgrad.report.collect import Arm, Collected, Run
+from spatialgrad.report.figures.base import (
+    Figure,
+    Key,
+    colour,
+    draw,
+    grid,
+    group_title,
+    relevant_runs,
+    series_of,
+    speaking,
+)
+from spatialgrad.report.reading import number
+from spatialgrad.report.statistics import Summary, summarize
+
+LARGEST_STEPS = 400
+"""Points of a curve; longer ones are thinned."""
+
+
+def learning_curves(study: Collected, prefix: str) -> Figure | None:
+    """The metric in training and test over epochs, with a band of one standard deviation."""
+    series, metric = series_of(study), study.record.metric
+    groups = {name: arms for name, arms in study.groups.items() if any(_curve(arm, f"test_{metric}") for arm in arms)}
+    if not groups:
+        return None
+    spoken: list[str] = []
+    trained = False
+
+    def paint(axes: Sequence[Any]) -> None:
+        nonlocal trained
+        for ax, (group, arms) in zip(axes, groups.items(), strict=False):
+            ax.set_title(group_title(group))
+            for arm in arms:
+                shade = colour(series[arm.label])
+                training, test = _curve(arm, f"train_{metric}"), _curve(arm, f"test_{metric}")
+                if training:
+                    trained = True
+                    ax.plot(list(training), [each.mean for each in training.values()], "--", color=shade, lw=0.9)
+                if test:
+                    epochs, summaries = list(test), list(test.values())
+                    ax.plot(epochs, [each.mean for each in summaries], color=shade, lw=1.6)
+                    low = [each.mean - (each.std or 0.0) for each in summaries]
+                    high = [each.mean + (each.std or 0.0) for each in summaries]
+                    ax.fill_between(epochs, low, high, color=shade, alpha=0.2, lw=0)
+                    last = summaries[-1]
+                    spread = "" if last.std is None else f" ± {last.std:.2f}"
+                    spoken.append(f"{arm.name} {last.mean:.2f}{spread} % after epoch {epochs[-1]} ({last.n} seeds)")
+            ax.xaxis.get_major_locator().set_params(integer=True)
+        for ax in axes[len(groups) :]:
+            ax.set_visible(False)
+        for ax in axes[: len(groups)]:
+            ax.set_xlabel("epoch")
+            ax.set_ylabel(f"{metric} (%)")
+
+    shape, size = grid(len(groups), panel=(2.7, 2.1))
+    svg = draw(prefix, size, shape, paint)
+    legend = [Key(label=label, series=index) for label, index in series.items()]
+    caption = "Lines are means over seeds, bands one standard deviation to each side."
+    if trained:
+        caption += f" Solid: test; dashed: {metric} in training, on augmented images."
+    return Figure(
+        name="learning-curves",
+        title="Learning curves",
+        alt=f"Curves of the test {metric} over epochs. At the end: {speaking(spoken)}.",
+        caption=caption,
+        svg=svg,
+        width=72 * size[0],
+        legend=tuple(legend),
+    )
+
+
+def distances(study: Collected, prefix: str) -> Figure | None:
+    """The distance between branched and scaled network over steps, on a logarithmic scale."""
+    arms = [arm for arm in study.shown if any(_distances(run) for run in arm.runs)]
+    if not arms:
+        return None
+    spoken: list[str] = []
+
+    def paint(axes: Sequence[Any]) -> None:
+        (ax,) = axes
+        ax.set_yscale("log")
+        for index, arm in enumerate(arms):
+            for run in arm.runs:
+                points = _distances(run)
+                if points:
+                    ax.plot(*zip(*points, strict=True), color=colour(index), lw=1.4)
+                    spoken.append(f"{arm.name}, seed {run.seed}: {points[-1][1]:.1e} after step {points[-1][0]:.0f}")
+        ax.set_xlabel("step")
+        ax.set_ylabel("relative distance of the kernels")
+
+    size = (5.4, 3.1)
+    svg = draw(prefix, size, (1, 1), paint)
+    return Figure(
+        name="distances",
+        title="Distance between the branched and the scaled network",
+        alt=f"Distance over steps on a logarithmic scale. {speaking(spoken)}.",
+        caption="One line per seed. In exact arithmetic the distance is 0; what is seen is rounding that accumulates.",
+        svg=svg,
+        width=72 * size[0],
+        legend=tuple(Key(label=arm.name, series=index) for index, arm in enumerate(arms)),
+    )
+
+
+def _curve(arm: Arm, name: str) -> dict[int, Summary]:
+    """Summaries over seeds in per cent, by epoch (from 1)."""
+    values: dict[int, list[float]] = {}
+    for run in relevant_runs(arm):
+        for entry in run.metrics:
+            epoch, value = number(entry, "epoch"), number(entry, name)
+            if epoch is not None and value is not None:
+                values.setdefault(int(epoch) + 1, []).append(100 * value)
+    summaries = {epoch: summarize(values[epoch]) for epoch in _thinned(sorted(values))}
+    return {epoch: summary for epoch, summary in summaries.items() if summary is not None}
+
+
+def _distances(run: Run) -> list[tuple[float, float]]:
+    pairs = [(number(entry, "step"), number(entry, "distance")) for entry in run.distances]
+    # A logarithmic scale has no 0; the networks start equal.
+    return [(step, distance) for step, distance in _thinned(pairs) if step is not None and distance]
+
+
+def _thinned(values: Sequence[Any]) -> list[Any]:
+    if len(values) <= LARGEST_STEPS:
+        return list(values)
+    stride = (len(values) - 1) / (LARGEST_STEPS - 1)
+    return [values[round(index * stride)] for index in range(LARGEST_STEPS)]

@@ -1,0 +1,125 @@
+"""Matrices as coloured squares with their values in them, as SVG; colours and words never depend on each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from spatialgrad.report.collect import Matrix
+from spatialgrad.report.figures.base import plain
+
+DIVERGING = ("#2166ac", "#f7f7f7", "#b2182b")
+"""0 is blue, 1 nearly white, the largest value red."""
+SEQUENTIAL = ("#eef4fa", "#6baed6", "#08306b")
+BOX, GAP, HEAD, SIDE, MOST_IN_A_ROW = 84, 14, 26, 112, 7
+MOST_VALUES = 5
+"""Matrices with a longer side show colours only; the page prints their values where one layer is chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatRow:
+    """A row of matrices."""
+
+    title: str
+    matrices: Sequence[Matrix | None]
+
+
+def heat_rows(
+    rows: Sequence[HeatRow], columns: Sequence[str], largest: float, *, bold: Sequence[str] = ()
+) -> tuple[str, float]:
+    """Rows of matrices around 1 under the names of their columns; many columns are broken into blocks.
+
+    Args:
+        rows: With a matrix, or None, for each column.
+        columns: Their names.
+        largest: The value with the strongest colour.
+        bold: Names that stand out.
+
+    Returns:
+        The SVG element, and its width.
+    """
+    blocks = [range(start, min(start + MOST_IN_A_ROW, len(columns))) for start in range(0, len(columns), MOST_IN_A_ROW)]
+    block_height = HEAD + len(rows) * (BOX + GAP)
+    width, height = SIDE + max(map(len, blocks), default=0) * (BOX + GAP), len(blocks) * block_height
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    for number, block in enumerate(blocks):
+        top = number * block_height
+        for place, index in enumerate(block):
+            left = SIDE + place * (BOX + GAP)
+            weight = ' font-weight="bold"' if columns[index] in bold else ""
+            parts.append(_text(left + BOX / 2, top + 16, _end(columns[index]), 10, "currentColor", more=weight))
+            for line, row in enumerate(rows):
+                y = top + HEAD + line * (BOX + GAP)
+                matrix = row.matrices[index]
+                if matrix is None:
+                    parts.append(_text(left + BOX / 2, y + BOX / 2 + 4, "–", 12, "currentColor"))
+                else:
+                    parts += _cells(matrix, left, y, largest)
+        for line, row in enumerate(rows):
+            middle = top + HEAD + line * (BOX + GAP) + BOX / 2
+            parts.append(_text(SIDE - 10, middle + 4, plain(row.title, 20), 10.5, "currentColor", "end"))
+    return "".join([*parts, "</svg>"]), width
+
+
+def diverging(value: float, largest: float) -> str:
+    """The colour of a factor: white at 1, where nothing changes."""
+    low, middle, high = DIVERGING
+    if value <= 1:
+        return mix(low, middle, max(0.0, value))
+    return mix(middle, high, min(1.0, (value - 1) / (largest - 1)))
+
+
+def sequential(share: float) -> str:
+    """The colour of a share from 0 to 1."""
+    low, middle, high = SEQUENTIAL
+    return mix(low, middle, 2 * share) if share <= 0.5 else mix(middle, high, 2 * share - 1)
+
+
+def mix(a: str, b: str, share: float) -> str:
+    """A colour between two."""
+    return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(_rgb(a), _rgb(b), strict=True))
+
+
+def readable_on(colour: str) -> str:
+    """Black or white, whichever has the larger contrast with a colour (always at least 4.5)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in _rgb(colour))]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if luminance > 0.179 else "#ffffff"
+
+
+def scale_of(matrices: Sequence[Matrix]) -> float:
+    """The value that gets the strongest red: the largest there is, at least 1.5."""
+    return max([1.5, *(value for matrix in matrices for row in matrix for value in row)])
+
+
+def _cells(matrix: Matrix, left: float, top: float, largest: float) -> list[str]:
+    height, width = len(matrix), len(matrix[0])
+    side = BOX / max(height, width)
+    parts = []
+    for i, row in enumerate(matrix):
+        for j, value in enumerate(row):
+            fill = diverging(value, largest)
+            x, y = left + j * side, top + i * side
+            parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}" fill="{fill}"/>')
+            if max(height, width) <= MOST_VALUES:
+                size = min(9.5, side * 0.38)
+                parts.append(_text(x + side / 2, y + side / 2 + size * 0.36, f"{value:.2f}", size, readable_on(fill)))
+    edge = f'width="{width * side:.1f}" height="{height * side:.1f}" fill="none" stroke="var(--grid)"'
+    parts.append(f'<rect x="{left}" y="{top}" {edge}/>')
+    return parts
+
+
+def _text(x: float, y: float, text: str, size: float, fill: str, anchor: str = "middle", more: str = "") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}"'
+    return f'<text {place} fill="{fill}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
+
+
+def _end(name: str) -> str:
+    """The end of a qualified name, which says more than its beginning."""
+    name = plain(name, 200)
+    return name if len(name) <= 16 else f"…{name[-15:]}"
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

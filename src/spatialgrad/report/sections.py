@@ -1,0 +1,64 @@
+"""A study as it is shown: what Markdown and HTML have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spatialgrad.report.about import NO_CLAIM, Trouble, command, facts, progress, troubles
+from spatialgrad.report.cells import Table
+from spatialgrad.report.collect import Collected
+from spatialgrad.report.figures import Figure, build_figures
+from spatialgrad.report.tables import build_tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Everything that a page says about a study."""
+
+    id: str
+    """Unique in the page."""
+    title: str
+    name: str
+    shows: str
+    question: str
+    scale: str
+    finished: int
+    total: int
+    progress: str
+    warning: str
+    differences: str
+    note: str
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    troubles: tuple[Trouble, ...]
+    facts: tuple[tuple[str, str], ...]
+    command: str
+
+
+def build_sections(studies: Iterable[Collected]) -> tuple[Section, ...]:
+    """One section per study, in the order given."""
+    return tuple(_section(study, f"study-{number}") for number, study in enumerate(studies, 1))
+
+
+def _section(study: Collected, identity: str) -> Section:
+    record = study.record
+    return Section(
+        id=identity,
+        title=record.title,
+        name=record.name,
+        shows=record.shows,
+        question=record.question,
+        scale=record.scale,
+        finished=study.states["finished"],
+        total=len(study.runs),
+        progress=progress(study),
+        warning=NO_CLAIM if record.scale == "pocket" else "",
+        differences=record.differences,
+        note=record.note,
+        tables=build_tables(study),
+        figures=build_figures(study, identity),
+        troubles=tuple(troubles(study)),
+        facts=tuple(facts(study)),
+        command=command(study),
+    )

@@ -1,0 +1,123 @@
+"""What a few seeds can say: mean and spread, and paired differences from a reference with their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+CONFIDENCE = 0.95
+SIGNIFICANCE = 0.05
+LEAST_PAIRS = 3
+"""Pairs that a comparison needs before anything is called better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Values of several seeds."""
+
+    n: int
+    mean: float
+    std: float | None
+    """Sample standard deviation (n − 1); None for a single seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Paired differences from a reference, seed by seed."""
+
+    n: int
+    """Seeds that both have."""
+    difference: float
+    """Their mean difference."""
+    low: float | None = None
+    """Lower end of the 95 % confidence interval of the mean difference."""
+    high: float | None = None
+    p: float | None = None
+    """Of the paired t test, two-sided."""
+    holm: float | None = None
+    """The same after Holm's correction for all comparisons of the study."""
+    note: str = ""
+    """Why there is no test, if there is none."""
+
+    @property
+    def supported(self) -> bool:
+        """Whether the test says that there is a difference: enough pairs, interval without 0, corrected p < 0.05."""
+        if self.n < LEAST_PAIRS or self.low is None or self.high is None or self.holm is None:
+            return False
+        return (self.low > 0 or self.high < 0) and self.holm < SIGNIFICANCE
+
+    @property
+    def better(self) -> bool:
+        """Whether it is supported that values are larger than the reference's."""
+        return self.supported and self.difference > 0
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is supported that values are smaller than the reference's."""
+        return self.supported and self.difference < 0
+
+
+def summarize(values: Sequence[float]) -> Summary | None:
+    """Mean and standard deviation; None without values."""
+    if not values:
+        return None
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Summary(n=1, mean=mean, std=None)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return Summary(n=len(values), mean=mean, std=math.sqrt(variance))
+
+
+def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comparison | None:
+    """Compare values with those of a reference, both by seed; only seeds that both have count.
+
+    Returns:
+        None where no seed is common to both. Without a spread of the differences there is no test, and a note says why.
+    """
+    seeds = sorted(values.keys() & reference.keys())
+    differences = [values[seed] - reference[seed] for seed in seeds]
+    summary = summarize(differences)
+    if summary is None:
+        return None
+    if summary.std is None:
+        return Comparison(n=1, difference=summary.mean, note="one pair: no test")
+    # Differences of decimal numbers that are equal on paper differ in their last bits.
+    size = max(abs(number) for seed in seeds for number in (values[seed], reference[seed]))
+    if summary.std <= 1e-12 * size:
+        return Comparison(n=summary.n, difference=summary.mean, note="same in all pairs: no test")
+    from scipy import stats
+
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, summary.n - 1)) * summary.std / math.sqrt(summary.n)
+    test = stats.ttest_rel([values[seed] for seed in seeds], [reference[seed] for seed in seeds])
+    return Comparison(
+        n=summary.n,
+        difference=summary.mean,
+        low=summary.mean - half,
+        high=summary.mean + half,
+        p=float(test.pvalue),
+    )
+
+
+def correct(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
+    """Comparisons with p values that are corrected by Holm's method for all that are tested here together."""
+    tested = [index for index, each in enumerate(comparisons) if each is not None and each.p is not None]
+    corrected = list(comparisons)
+    for index, value in zip(tested, holm([_p(comparisons[index]) for index in tested]), strict=True):
+        each = comparisons[index]
+        corrected[index] = None if each is None else replace(each, holm=value)
+    return corrected
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the smallest p times their number, the next times one less, never decreasing."""
+    number, largest = len(p_values), 0.0
+    corrected = [0.0] * number
+    for rank, index in enumerate(sorted(range(number), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (number - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def _p(comparison: Comparison | None) -> float:
+    return 1.0 if comparison is None or comparison.p is None else comparison.p

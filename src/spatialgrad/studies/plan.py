@@ -1,0 +1,262 @@
+"""From a study to the folders of its runs: which arms and seeds, what is trained once for several, in which order."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from spatialgrad.studies.base import Arm, Kind, Scale, Search, Study
+from spatialgrad.studies.record import (
+    STUDY,
+    ArmRecord,
+    PointRecord,
+    RunRecord,
+    SearchRecord,
+    StudyRecord,
+    read_study,
+)
+from spatialgrad.studies.sizes import with_values
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.config_io import FREE, differences, flatten, from_dict, to_dict
+from spatialgrad.train.errors import ConfigError, OtherConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One run of a study: what to train, where, and what has to be there first."""
+
+    folder: Path
+    config: TrainConfig
+    """With its seed; a search or a backbone may still have to complete it."""
+    title: str
+    """What it is, in a line."""
+    kind: Kind = "train"
+    tuned_by: str | None = None
+    """The search whose best point is taken."""
+    backbone: Path | None = None
+    """Folder of the run whose network is the backbone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one command has to do."""
+
+    folder: Path
+    """Of the study."""
+    record: StudyRecord
+    jobs: tuple[Job, ...]
+    """In the order in which they should start."""
+    searches: tuple[SearchRecord, ...] = field(default=())
+    """Those that these jobs need, or are."""
+
+
+def make_plan(
+    study: Study,
+    scale: Scale,
+    folder: Path,
+    *,
+    num_seeds: int | None = None,
+    only: Sequence[str] = (),
+    changes: dict[str, Any] | None = None,
+    note: str = "",
+) -> Plan:
+    """Plan a study, or extend the one that is in a folder by further arms and seeds.
+
+    Args:
+        study: What to run.
+        scale: At which scale.
+        folder: Of the study; it may hold the same study already.
+        num_seeds: Seeds 0, 1, ...; by default the study's number for the scale.
+        only: Arms to run: those that contain every word of one of these texts in group or label. All by default.
+        changes: Fields to change in every config, by dotted name: where it runs, not what it computes.
+        note: A remark for the record; the one that is there stays if this is empty.
+
+    Raises:
+        ConfigError: If no arm is chosen.
+        OtherConfigError: If the folder holds another study, or the same one with other settings.
+    """
+    num_seeds = study.num_seeds[scale] if num_seeds is None else num_seeds
+    if num_seeds < 1:
+        raise ConfigError(f"invalid number of seeds: {num_seeds} must be at least 1")
+    before = read_study(folder) if (folder / STUDY).exists() else None
+    arms = study.arms(scale)
+    chosen = _with_backbones(choose(arms, only), arms)
+    places = _Places()
+    arm_places = {arm.key: places.of(arm.config, f"runs/{arm.key}", arm) for arm in arms}
+    searches = {search.name: (search, _points(search, places)) for search in study.searches(scale)}
+    wanted = [name for name, (_, points) in searches.items() if _is_wanted(name, points, chosen, arm_places)]
+
+    if before is not None:
+        _check_same_study(before, study, scale, arms, folder)
+    seeds = range(num_seeds)
+    earlier = {arm.key: [run.seed for run in arm.runs] for arm in before.arms} if before else {}
+    arm_records = tuple(
+        _arm_record(arm, arm_places[arm.key], sorted({*earlier.get(arm.key, ()), *(seeds if arm in chosen else ())}))
+        for arm in arms
+        if arm in chosen or arm.key in earlier
+    )
+    recorded = {*wanted, *(search.name for search in before.searches)} if before else set(wanted)
+    search_records = {
+        name: _search_record(search, points) for name, (search, points) in searches.items() if name in recorded
+    }
+    record = StudyRecord(
+        name=study.name,
+        title=study.title,
+        shows=study.shows,
+        question=study.question,
+        scale=scale,
+        seeds=tuple(sorted({run.seed for arm in arm_records for run in arm.runs})),
+        layout=study.layout,
+        figures=study.figures,
+        metric=study.metric_at(scale),
+        cost_unit=study.cost_unit,
+        published_seeds=study.published_seeds,
+        differences=study.differences.get(scale, ""),
+        arms=arm_records,
+        searches=tuple(search_records.values()),
+        note=note or (before.note if before else ""),
+    )
+    jobs: dict[Path, Job] = {}
+    for name in wanted:
+        search, points = searches[name]
+        for job in _search_jobs(search, points, folder):
+            jobs.setdefault(job.folder, job)
+    # The first seed of all arms comes first: there is a whole table early.
+    for seed in seeds:
+        for arm in chosen:
+            place = folder / arm_places[arm.key] / f"seed{seed}"
+            backbone = None if arm.backbone is None else folder / arm_places[arm.backbone] / f"seed{seed}"
+            job = Job(
+                folder=place,
+                config=replace(arm.config, seed=seed),
+                title=" · ".join([*arm.group.values(), arm.label, f"seed {seed}"]),
+                kind=arm.kind,
+                tuned_by=arm.tuned_by,
+                backbone=backbone,
+            )
+            jobs.setdefault(place, job)
+    changed = [replace(job, config=with_values(job.config, changes or {})) for job in jobs.values()]
+    return Plan(
+        folder=folder, record=record, jobs=tuple(changed), searches=tuple(search_records[name] for name in wanted)
+    )
+
+
+def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
+    """The arms that contain every word of one of some texts; all of them if there is no text.
+
+    Raises:
+        ConfigError: If there are none; the message lists all.
+    """
+    names = {arm.key: " ".join([arm.key, *arm.group.values(), arm.label]).lower() for arm in arms}
+    chosen = [
+        arm for arm in arms if not only or any(all(w in names[arm.key] for w in text.lower().split()) for text in only)
+    ]
+    if not chosen:
+        listed = "".join(f"\n  {' · '.join([*arm.group.values(), arm.label])}" for arm in arms)
+        raise ConfigError(f"no arm contains {' or '.join(map(repr, only))}; there are{listed}")
+    return chosen
+
+
+def count_runs(study: Study, scale: Scale, num_seeds: int | None = None) -> int:
+    """How many trainings a scale is, with the usual number of seeds if none is given."""
+    return len(make_plan(study, scale, Path("nowhere"), num_seeds=num_seeds).jobs)
+
+
+class _Places:
+    """A folder for every config, the same one for configs that are equal."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def of(self, config: TrainConfig, place: str, arm: Arm | None = None) -> str:
+        values = {name: value for name, value in flatten(to_dict(config)).items() if name not in (*FREE, "seed")}
+        rest = (arm.kind, arm.tuned_by, arm.backbone) if arm else ("train", None, None)
+        return self._known.setdefault(json.dumps([values, rest], sort_keys=True), place)
+
+
+def _points(search: Search, places: _Places) -> list[tuple[dict[str, Any], TrainConfig, str]]:
+    """Values, config and folder of each point."""
+    combinations = [dict(zip(search.grid, values, strict=True)) for values in itertools.product(*search.grid.values())]
+    digits = len(str(len(combinations) - 1))
+    configs = [with_values(search.config, values) for values in combinations]
+    return [
+        (values, config, places.of(config, f"searches/{search.name}/point-{number:0{digits}d}"))
+        for number, (values, config) in enumerate(zip(combinations, configs, strict=True))
+    ]
+
+
+def _is_wanted(name: str, points: Iterable[Any], chosen: Sequence[Arm], arm_places: dict[str, str]) -> bool:
+    """Whether a search tunes a chosen arm, or is made of chosen arms only."""
+    places = {arm_places[arm.key] for arm in chosen}
+    return any(arm.tuned_by == name for arm in chosen) or all(place in places for _, _, place in points)
+
+
+def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
+    """The chosen arms and those that train their backbones, which come first."""
+    needed = {arm.backbone for arm in chosen if arm.backbone is not None}
+    missing = needed - {arm.key for arm in arms}
+    if missing:
+        raise ConfigError(f"no arm trains the backbone {', '.join(sorted(missing))}")
+    backbones = [arm for arm in arms if arm.key in needed]
+    return [*backbones, *(arm for arm in chosen if arm not in backbones)]
+
+
+def _search_jobs(search: Search, points: Iterable[Any], folder: Path) -> Iterator[Job]:
+    for seed in range(search.num_seeds):
+        for values, config, place in points:
+            settings = ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in values.items())
+            title = f"{search.name}: {settings} · seed {seed}"
+            yield Job(folder=folder / place / f"seed{seed}", config=replace(config, seed=seed), title=title)
+
+
+def _search_record(search: Search, points: Iterable[Any]) -> SearchRecord:
+    return SearchRecord(
+        name=search.name,
+        fields=tuple(search.grid),
+        points=tuple(
+            PointRecord(values=values, runs=_runs(place, range(search.num_seeds))) for values, _, place in points
+        ),
+    )
+
+
+def _arm_record(arm: Arm, place: str, seeds: Iterable[int]) -> ArmRecord:
+    return ArmRecord(
+        key=arm.key,
+        group=dict(arm.group),
+        label=arm.label,
+        reference=arm.reference,
+        shown=arm.shown,
+        kind=arm.kind,
+        note=arm.note,
+        tuned_by=arm.tuned_by,
+        published=arm.published,
+        config=to_dict(arm.config),
+        runs=_runs(place, seeds),
+        layers=arm.layers,
+        backbone=arm.backbone,
+    )
+
+
+def _runs(place: str, seeds: Iterable[int]) -> tuple[RunRecord, ...]:
+    return tuple(RunRecord(folder=f"{place}/seed{seed}", seed=seed) for seed in seeds)
+
+
+def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Sequence[Arm], folder: Path) -> None:
+    way_out = "Choose another folder with --out."
+    if (before.name, before.scale) != (study.name, scale):
+        raise OtherConfigError(
+            f"{folder} holds the study {before.name} at scale {before.scale}, not {study.name} at {scale}. {way_out}"
+        )
+    known = {arm.key: arm for arm in arms}
+    for there in before.arms:
+        if there.key not in known:
+            raise OtherConfigError(f"{folder} holds an arm {there.key}, which {study.name} does not have. {way_out}")
+        changed = differences(from_dict(there.config), known[there.key].config)
+        if changed:
+            lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in changed.items()]
+            message = f"{folder} was planned with other settings of {there.key}:"
+            raise OtherConfigError("\n".join([message, *lines, way_out]))

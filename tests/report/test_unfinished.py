@@ -1,0 +1,187 @@
+"""Runs that wait, run, have failed or are damaged are shown as such, and never spoil the table."""
+
+import json
+import re
+
+import pytest
+
+from report_helpers import arm, record, write_run
+from spatialgrad.report.collect import collect
+from spatialgrad.report.commands import write_report
+from spatialgrad.studies.record import RunRecord
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.run_folder import locked
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two arms with three seeds; the second arm's first run is finished, and the others are up to the test."""
+    arms = [
+        arm("origin", "Origin", {"Dataset": "D"}, (0, 1, 2), reference=True),
+        arm("sgs", "SGS", {"Dataset": "D"}, (0, 1, 2), method="sgs"),
+    ]
+    for seed in range(3):
+        write_run(tmp_path / f"runs/origin/seed{seed}", 0.5 + 0.01 * seed, seed=seed)
+    write_run(tmp_path / "runs/sgs/seed0", 0.52, layers=[("conv", 3)])
+    record(arms, figures=("learning-curves", "overhead", "scalings", "cost")).write(tmp_path)
+    return tmp_path
+
+
+def state(study, name):
+    return next(run for run in collect(study).runs if run.name == name)
+
+
+def texts(study):
+    write_report([study])
+    return [(study / "report" / name).read_text() for name in ("index.html", "report.md")]
+
+
+def test_waiting_failed_and_stopped(study):
+    write_run(study / "runs/sgs/seed1", 0.5, seed=1, state="failed")
+    write_run(study / "runs/sgs/seed2", 0.5, seed=2, state="stopped")
+    assert state(study, "runs/sgs/seed1").state == "failed"
+    assert state(study, "runs/sgs/seed2").state == "stopped"
+    for text in texts(study):
+        assert "4 of 6 runs finished (1 stopped, 1 failed)" in text
+        assert "the loss is not a number any more after step 20" in text
+        assert "1 of 3" in text
+        assert "+2.00" in text
+        assert "one pair: no test" in text
+        assert "2 of 4 epochs" in text
+
+
+def test_running(study):
+    write_run(study / "runs/sgs/seed1", 0.5, seed=1, state="stopped")
+    with locked(study / "runs/sgs/seed1"):
+        with (study / "runs/sgs/seed1/metrics.jsonl").open("a") as file:
+            file.write('{"step": 30, "epoch": 2, "test_acc')  # as a reader may see it while it is written
+        run = state(study, "runs/sgs/seed1")
+        assert (run.state, run.epoch, len(run.metrics), run.problems) == ("running", 2, 2, ())
+        for text in texts(study):
+            assert "4 of 6 runs finished (1 running, 1 waiting)" in text
+
+
+def test_nothing_has_begun(tmp_path):
+    names = ("learning-curves", "overhead", "scalings", "cost", "k-curve", "kernel-magnitudes", "distances", "examples")
+    record([arm("a", "A", {}, (0, 1, 2))], figures=names).write(tmp_path)
+    page, markdown = texts(tmp_path)
+    assert page.count("No data yet.") == 8
+    assert markdown.count("no data yet") == 8
+    for text in (page, markdown):
+        assert "0 of 3 runs finished (3 waiting)" in text
+        assert "not known yet" in text
+
+
+def test_many_waiting_runs_are_counted_and_some_are_named(tmp_path):
+    record([arm("a", "A", {}, range(40))], figures=()).write(tmp_path)
+    page, _ = texts(tmp_path)
+    assert "0 of 40 runs finished (40 waiting)" in page
+    assert page.count('class="run-state waiting"') == 10
+
+
+DAMAGE = {
+    "result.json": b'{"accuracy": 0.',
+    "config.json": b"not json",
+    "metrics.jsonl": b'{"step": 1, "epoch": 0, "test_accuracy": 0.1}\n{{{\n\xff\xfe\n[]\n',
+    "environment.json": b"[1]",
+    "scalings.jsonl": b'{"epoch": 1, "scalings": {"conv": [[1, "x"], [1, 1]], "other": [[1.0]]}}\n{"scalings": 3}\n',
+    "timings.jsonl": b"\x00\x01\n",
+    "examples/examples.json": b'{"examples": [{"images": [{"file": "none.png", "title": "t"}]}]}',
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_file_is_named(study, name):
+    path = study / "runs/sgs/seed0" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(DAMAGE[name])
+    run = state(study, "runs/sgs/seed0")
+    spoilt = name in ("result.json", "config.json", "metrics.jsonl")
+    assert run.state == ("damaged" if name in ("result.json", "config.json") else "finished")
+    assert (run.value is None) == (run.state == "damaged")
+    for text in texts(study):
+        assert name.replace("_", "\\_") in text
+        assert "3 of 6" in text if run.state == "damaged" else "4 of 6" in text
+        assert "51.00 ± 1.00" in text  # the other arm
+    if spoilt:
+        assert name in f"{run.message}{run.problems}"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"loss": 1.0, "test": {}}, "result.json holds no accuracy"),
+        ({"accuracy": float("nan")}, "result.json holds no accuracy"),
+        ({"accuracy": "0.9"}, "result.json holds no accuracy"),
+        ([], "result.json holds no object"),
+    ],
+)
+def test_a_result_without_the_metric_is_no_value(study, content, says):
+    (study / "runs/sgs/seed0/result.json").write_text(json.dumps(content))
+    run = state(study, "runs/sgs/seed0")
+    assert run.state == "damaged"
+    assert run.message == says
+    assert run.value is None
+    texts(study)
+
+
+def test_a_failure_that_cannot_be_read(study):
+    (study / "runs/sgs/seed1").mkdir()
+    (study / "runs/sgs/seed1/failure.json").write_text("{")
+    run = state(study, "runs/sgs/seed1")
+    assert run.state == "damaged"
+    assert "failure.json cannot be read" in run.message
+
+
+def test_a_damaged_checkpoint_is_named_beside_the_kernel_magnitudes(real, tmp_path):
+    import shutil
+
+    shutil.copytree(real, tmp_path / "study", ignore=shutil.ignore_patterns("report"))
+    for path in (tmp_path / "study/runs/tiny-baseline/seed0").glob("checkpoint*.pt"):
+        path.write_bytes(b"PK damaged")
+    page, _ = texts(tmp_path / "study")
+    assert "checkpoint.pt is damaged" in page
+    assert "|W| SGS (ours)" in page
+    assert "|W| Baseline" not in page
+
+
+@pytest.mark.parametrize("folder", ["../outside/run", "/etc"])
+def test_a_run_outside_of_the_study_is_not_read(tmp_path, folder):
+    write_run(tmp_path / "outside/run", 0.9)
+    each = arm("a", "A", {}, ())
+    object.__setattr__(each, "runs", (RunRecord(folder=folder, seed=0),))
+    record([each], figures=()).write(tmp_path / "study")
+    (run,) = collect(tmp_path / "study").runs
+    assert run.state == "damaged"
+    assert "outside" in run.message
+    assert run.value is None
+
+
+def test_arms_that_share_a_run_count_it_once(tmp_path):
+    first, second = arm("a", "A", {}, (0,)), arm("b", "B", {}, ())
+    object.__setattr__(second, "runs", first.runs)
+    write_run(tmp_path / "runs/a/seed0", 0.5)
+    record([first, second], figures=()).write(tmp_path)
+    page, _ = texts(tmp_path)
+    assert "1 of 1 runs finished" in page
+    assert page.count("<span>50.00</span>") == 2
+
+
+def test_hidden_arms_are_counted_but_not_in_the_table(tmp_path):
+    arms = [arm("a", "Seen", {}, (0,)), arm("b", "Backbone only", {}, (0,), shown=False)]
+    record(arms, figures=()).write(tmp_path)
+    page, _ = texts(tmp_path)
+    assert "0 of 2 runs finished" in page
+    assert re.search(r"<th[^>]*><span>Backbone only", page) is None
+
+
+def test_no_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no study in nothing.*study\.json"):
+        write_report(["nothing"])
+    record([arm("a", "A", {}, (0,))], figures=("histogram",)).write(tmp_path / "studies/cifar-desk")
+    with pytest.raises(ConfigError, match=r"there are cifar-desk"):
+        write_report(["nothing"])
+    with pytest.raises(ConfigError, match="unknown figure 'histogram'"):
+        write_report(["cifar"])
+    assert not (tmp_path / "studies/cifar-desk/report").exists()

@@ -1,0 +1,139 @@
+"""Plans: which runs, where, in which order, and what is trained once."""
+
+from dataclasses import replace
+
+import pytest
+
+from spatialgrad.studies.base import Arm
+from spatialgrad.studies.plan import choose, make_plan
+from spatialgrad.studies.record import read_study
+from spatialgrad.studies.registry import get_study
+from spatialgrad.train import ConfigError, OtherConfigError
+from study_helpers import tiny_config, tiny_study
+
+
+def folders(plan):
+    return [str(job.folder.relative_to(plan.folder)) for job in plan.jobs]
+
+
+def test_folders_and_order(tmp_path):
+    plan = make_plan(tiny_study(), "pocket", tmp_path, num_seeds=2)
+    assert folders(plan) == [
+        "runs/fashion-mnist-origin/seed0",
+        "runs/fashion-mnist-sgs-ours/seed0",
+        "runs/fashion-mnist-origin/seed1",
+        "runs/fashion-mnist-sgs-ours/seed1",
+    ]
+    assert [job.config.seed for job in plan.jobs] == [0, 0, 1, 1]
+    assert plan.record.seeds == (0, 1)
+    assert not list(tmp_path.iterdir())  # to plan is not to write
+
+
+def test_searches_come_first(tmp_path):
+    plan = make_plan(tiny_study(tuned=True), "pocket", tmp_path)
+    assert folders(plan)[:2] == ["searches/alpha/point-0/seed0", "searches/alpha/point-1/seed0"]
+    assert plan.jobs[0].config.scaling.alpha == 0.8
+    (tuned,) = [job for job in plan.jobs if job.tuned_by]
+    assert tuned.tuned_by == "alpha"
+    assert dict(plan.record.searches[0].points[1].values) == {"scaling.alpha": 5.0, "optimizer.lr": 0.05}
+
+
+def test_equal_configs_are_trained_once(tmp_path):
+    plan = make_plan(get_study("optimizers"), "desk", tmp_path)
+    places = {arm.key: arm.runs[0].folder for arm in plan.record.arms}
+    assert places["vgg-11-adagrad-star-no-sgs"] == places["vgg-11-adagrad-no-sgs"]
+    assert places["vgg-11-adagrad-star-sgs-ours"] == places["vgg-11-adagrad-sgs-on-the-update"]
+    assert len(plan.record.arms) == 52
+    assert len(plan.jobs) == len(set(places.values())) == 48
+
+
+def test_points_that_are_arms_are_trained_once(tmp_path):
+    plan = make_plan(get_study("k-search"), "pocket", tmp_path)
+    assert len(plan.jobs) == 8
+    (search,) = plan.record.searches
+    arms = {run.folder for arm in plan.record.arms for run in arm.runs}
+    assert {run.folder for point in search.points for run in point.runs} < arms
+
+
+def test_only_some_arms(tmp_path):
+    study = get_study("optimizers")
+    plan = make_plan(study, "desk", tmp_path, only=["vgg-11 ADAM no"])
+    assert [arm.group["Optimizer"] for arm in plan.record.arms] == ["Adam", "Adamax", "NAdam", "RAdam"]
+    assert len(choose(study.arms("desk"), ["resnet", "vgg"])) == 52
+    with pytest.raises(ConfigError, match=r"no arm contains 'lion'; there are\n  VGG-11 · SGD · No SGS"):
+        make_plan(study, "desk", tmp_path, only=["lion"])
+
+
+def test_only_keeps_what_arms_need(tmp_path):
+    study = get_study("search-methods")
+    assert len(make_plan(study, "paper", tmp_path, only=["grid"], num_seeds=1).jobs) == 49 + 1
+    assert len(make_plan(study, "paper", tmp_path, only=["origin"], num_seeds=1).jobs) == 1
+    # The points of this search are arms, and only one of them is asked for.
+    plan = make_plan(get_study("k-search"), "pocket", tmp_path, only=["k = 3"])
+    assert len(plan.jobs) == 1
+    assert not plan.searches
+
+
+def test_folders_do_not_depend_on_what_was_asked_for(tmp_path):
+    study = get_study("optimizers")
+    some, every = (make_plan(study, "desk", tmp_path, only=only) for only in (["adagrad*"], []))
+    assert set(folders(some)) < set(folders(every))
+
+
+def test_more_seeds_and_arms_extend_a_study(tmp_path):
+    study = tiny_study()
+    make_plan(study, "pocket", tmp_path, only=["origin"], note="first").record.write(tmp_path)
+    plan = make_plan(study, "pocket", tmp_path, num_seeds=3, only=["sgs"])
+    plan.record.write(tmp_path)
+    record = read_study(tmp_path)
+    seeds = {arm.label: [run.seed for run in arm.runs] for arm in record.arms}
+    assert seeds == {"Origin": [0], "SGS (ours)": [0, 1, 2]}
+    assert record.note == "first"
+    assert len(plan.jobs) == 3
+    assert record == plan.record
+
+
+def test_what_is_planned_is_what_is_read(tmp_path):
+    for name, scale in (("search-methods", "paper"), ("learned-scalings", "pocket"), ("reparam-equivalence", "desk")):
+        plan = make_plan(get_study(name), scale, tmp_path / name)
+        plan.record.write(tmp_path / name)
+        assert read_study(tmp_path / name) == plan.record
+
+
+def test_another_study_is_refused(tmp_path):
+    make_plan(tiny_study(), "pocket", tmp_path).record.write(tmp_path)
+    with pytest.raises(OtherConfigError, match=r"study tiny at scale pocket, not tiny at desk.*--out"):
+        make_plan(tiny_study(), "desk", tmp_path)
+    with pytest.raises(OtherConfigError, match="not k-search"):
+        make_plan(get_study("k-search"), "pocket", tmp_path)
+    with pytest.raises(OtherConfigError, match=r"(?s)origin:.*budget\.epochs: 2 there, 3 now.*--out"):
+        make_plan(tiny_study(epochs=3), "pocket", tmp_path)
+
+
+def test_machines_may_change(tmp_path):
+    make_plan(tiny_study(), "pocket", tmp_path).record.write(tmp_path)
+    plan = make_plan(tiny_study(), "pocket", tmp_path, changes={"machine.threads": 7})
+    assert {job.config.machine.threads for job in plan.jobs} == {7}
+
+
+def test_backbones_come_first(tmp_path):
+    def arms(scale):
+        group, config = {"Model": "VGG"}, tiny_config()
+        return (
+            Arm(group=group, label="fine-tuned", config=tiny_config("sgs"), backbone="vgg-backbone"),
+            Arm(group=group, label="backbone", config=config, shown=False),
+        )
+
+    study = replace(tiny_study(), arms=arms)
+    plan = make_plan(study, "pocket", tmp_path, num_seeds=2, only=["fine"])
+    backbones = [job.backbone for job in plan.jobs]
+    places = [tmp_path / f"runs/vgg-backbone/seed{seed}" for seed in range(2)]
+    assert backbones == [None, places[0], None, places[1]]
+    assert [job.folder for job in plan.jobs][::2] == places
+    with pytest.raises(ConfigError, match="no arm trains the backbone nothing"):
+        make_plan(replace(study, arms=lambda scale: (replace(arms(scale)[0], backbone="nothing"),)), "pocket", tmp_path)
+
+
+def test_no_seeds(tmp_path):
+    with pytest.raises(ConfigError, match="number of seeds: 0"):
+        make_plan(tiny_study(), "pocket", tmp_path, num_seeds=0)

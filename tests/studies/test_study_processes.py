@@ -1,0 +1,192 @@
+"""Studies through the command line and real processes, some of which are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from spatialgrad.studies import worker
+from spatialgrad.studies.launch import failure_message
+from spatialgrad.studies.record import read_study
+from spatialgrad.studies.status import run_status
+from spatialgrad.train import read_lines, read_result
+from spatialgrad.train.run_folder import is_locked
+from study_helpers import results, run_command, sessions, tiny_config
+from train_helpers import Process, assert_same_run, quietly, wait_for
+
+LONG = {"epochs": 12}
+
+
+def study(options, *arguments, environment=None):
+    return Process(options, "study", *arguments, function=run_command, environment=environment)
+
+
+def run(options, folder, *more):
+    return study(options, "run", "tiny", "--scale", "pocket", "--out", folder, "--threads", "1", *more)
+
+
+def holder(folder):
+    """The process that trains in a folder."""
+    words = (folder / "run.lock").read_text().split()
+    return int(words[1]) if words else None  # it has the lock, and has not said so yet
+
+
+def trains(folder, epochs=1):
+    return is_locked(folder) and len(read_lines(folder / "metrics.jsonl")) >= epochs
+
+
+@pytest.mark.slow
+def test_end_to_end(tmp_path):
+    """Searches, arms, a run that fails; the exit code, what is told, and what the second command does."""
+    options, folder = {"failing": True, "tuned": True, "failing_points": False}, tmp_path / "study"
+    code, said, error = run(options, folder, "--jobs", 2, "--note", "a <note>").wait(300)
+    assert code == 5, error
+    assert "A tiny study (no table), scale pocket" in said
+    assert "6 runs." in said
+    assert said.count("FAILED: the loss is not finite any more") == 1
+    assert "1 of 6 runs have no result:" in error
+    assert read_study(folder).note == "a <note>"
+    assert len(results(folder)) == 5
+    finished = folder / "runs/fashion-mnist-sgs-ours/seed0"
+    assert "epoch 2/2" in (finished / "output.txt").read_text()
+    quietly(replace(tiny_config("sgs"), out=tmp_path / "plain"))
+    assert_same_run(finished, tmp_path / "plain")
+
+    before = results(folder)
+    code, said, error = run(options, folder, "--jobs", 2, "--only", "origin", "wild").wait(300)
+    assert code == 5
+    assert "2 runs, 1 of them finished already." in said
+    assert results(folder) == before
+
+    code, said, error = study(options, "status", folder).wait()
+    assert code == 0, error
+    assert "6 runs, 5 finished, 1 failed" in said
+    assert "best: alpha" in said
+    assert f"failed: {folder}/runs/fashion-mnist-wild/seed0" in said
+    assert f"{100 * read_result(finished).value:.2f} %" in said
+
+
+@pytest.mark.slow
+def test_interrupted_by_ctrl_c_and_by_kills(tmp_path):
+    """SIGINT to the runner, SIGKILL to the runner, SIGKILL to a run: in the end as if nothing had happened."""
+    folder = tmp_path / "study"
+    origin, sgs = (folder / f"runs/fashion-mnist-{name}/seed0" for name in ("origin", "sgs-ours"))
+
+    process = run(LONG, folder, "--jobs", 1)
+    wait_for(lambda: trains(sgs, 2), 120)
+    process.signal(signal.SIGINT)
+    code, _, error = process.wait()
+    assert code == 130
+    assert "stopped with 1 of 2 runs to do; those that were running have saved" in error
+    assert run_status(sgs).state == "stopped"
+    done = results(folder)
+    assert list(done) == [origin / "result.json"]
+
+    epoch = run_status(sgs).epoch
+    process = run(LONG, folder, "--jobs", 1)
+    wait_for(lambda: trains(sgs, epoch + 1), 120)
+    trainer = holder(sgs)
+    process.kill()
+    wait_for(lambda: not is_locked(sgs), 60)  # no orphan goes on, and it has saved
+    wait_for(lambda: not os.path.exists(f"/proc/{trainer}"), 60)
+    assert run_status(sgs).state == "stopped"
+
+    process = run(LONG, folder, "--jobs", 1)
+    wait_for(lambda: trains(sgs) and holder(sgs) not in (None, trainer), 120)
+    os.kill(holder(sgs), signal.SIGKILL)
+    code, said, error = process.wait()
+    assert code == 5
+    assert "FAILED: its process was ended by SIGKILL" in said
+    assert run_status(sgs).state == "failed"
+
+    code, said, error = run(LONG, folder, "--jobs", 1).wait()
+    assert code == 0, error
+    assert "All 2 runs are finished" in said
+    assert done.items() <= results(folder).items()
+    assert sessions(origin) == 1
+    assert sessions(sgs) >= 3
+    quietly(replace(tiny_config("sgs", **LONG), out=tmp_path / "plain"))
+    assert_same_run(sgs, tmp_path / "plain")
+
+
+@pytest.mark.slow
+def test_several_processes_per_run(tmp_path):
+    code, _, error = run({}, tmp_path / "study", "--processes", 2, "--only", "sgs", "--accelerator", "cpu").wait(240)
+    assert code == 0, error
+    folder = tmp_path / "study/runs/fashion-mnist-sgs-ours/seed0"
+    output = (folder / "output.txt").read_text()
+    assert "2 × cpu" in output
+    assert output.count("epoch 2/2") == 1
+    assert read_result(folder).steps == 10
+
+
+@pytest.mark.slow
+def test_a_real_study(tmp_path):
+    command = [
+        *(sys.executable, "-m", "spatialgrad.cli", "study", "run", "architectures", "--scale", "pocket"),
+        *("--only", "shufflenet", "--out", str(tmp_path / "study"), "--threads", "1", "--jobs", "2"),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "All 2 runs are finished" in done.stdout
+    record = read_study(tmp_path / "study")
+    assert [arm.label for arm in record.arms] == ["Baseline", "SGS (ours)"]
+    for arm in record.arms:
+        assert read_result(tmp_path / "study" / arm.runs[0].folder).model == "shufflenet"
+    assert (tmp_path / "study" / record.arms[1].runs[0].folder / "scalings.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("run", "tini", "--scale", "pocket"), 2, "did you mean 'tiny'?"),
+        (("run", "tiny", "--scale", "pocket", "--only", "dbb"), 2, "there are\n  Fashion-MNIST · Origin"),
+        (("run", "tiny", "--scale", "pocket", "--jobs", "0"), 2, "--jobs: 0 must be at least 1"),
+        (("run", "tiny", "--scale", "pocket", "--seeds", "0"), 2, "number of seeds"),
+        (("status", "tiny"), 2, "there is no study in tiny"),
+        (("status", "tinny"), 2, "did you mean 'tiny'?"),
+        (("show", "cifer"), 2, "did you mean 'cifar'?"),
+    ],
+)
+def test_wrong_commands(arguments, code, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run_command({}, "study", *arguments) == code
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_list_and_show(capsys):
+    assert run_command({}, "study", "list") == 0
+    said = capsys.readouterr().out
+    assert "cifar                Table 1" in said
+    assert "pocket: 8 runs" in said
+    assert run_command({}, "study", "show", "cifar") == 0
+    said = capsys.readouterr().out
+    assert "94.97 ± 0.06, 9.4 GPU hours, 728 M MACs, 34.7 M parameters (Huang et al. 2022 (DyRep))" in " ".join(
+        said.split()
+    )
+    assert "budget.epochs 600" in said
+    assert run_command({}, "study", "show", "optimizers", "--scale", "paper", "--only", "vgg adam sgs") == 0
+    said = capsys.readouterr().out
+    assert "tuned by the search vgg11-adam" in said
+    assert "Beyond the paper" in said
+    assert "search vgg11-adam: optimizer.lr in 0.0001, 0.0003, 0.001, 0.003" in said
+
+
+def test_a_worker_without_a_run(tmp_path, capsys):
+    assert worker.main([str(tmp_path)]) == 2
+    assert "is not a run's folder" in capsys.readouterr().err
+
+
+def test_why_a_run_has_failed(tmp_path):
+    assert failure_message(tmp_path, -9) == "its process was ended by SIGKILL"
+    assert "exit code 7 and said nothing" in failure_message(tmp_path, 7)
+    (tmp_path / "output.txt").write_text("old\nepoch 1/2\nspatialgrad: the disk is full.\nRemove something.\n")
+    assert failure_message(tmp_path, 74) == "the disk is full.\nRemove something."
+    (tmp_path / "output.txt").write_text("old\n" + "".join(f"line {number}\n" for number in range(9)) + "KeyError: 1\n")
+    assert failure_message(tmp_path, 1).splitlines() == [*(f"line {number}" for number in range(5, 9)), "KeyError: 1"]
+    assert failure_message(tmp_path, 1, offset=len((tmp_path / "output.txt").read_text()) - 12) == "KeyError: 1"
