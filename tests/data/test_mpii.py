@@ -160,12 +160,23 @@ def test_h5_and_mat_say_the_same_about_a_person(tmp_path):
         torch.testing.assert_close(getattr(one, name)[2], getattr(other, name)[2])
 
 
+def points_to(index, release):
+    cells = release["single_person"].copy()
+    cells[1, 0] = np.array([[float(index)]])
+    return cells
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda release: {"annolist": release["annolist"]}, "img_train"),
         (lambda release: {**release, "img_train": np.zeros((1, 5))}, "annotates nobody"),
         (lambda release: {**release, "annolist": np.zeros((1, 5))}, "cannot be read"),
+        (
+            lambda release: {**release, "single_person": points_to(0, release)},
+            "single_person points to element -1 of 2",
+        ),
+        (lambda release: {**release, "single_person": points_to(3, release)}, "single_person points to element 2 of 2"),
     ],
 )
 def test_wrong_mat(spoil, message, tmp_path):

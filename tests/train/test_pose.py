@@ -17,7 +17,9 @@ from torch import nn
 from pose_files import write_lspet, write_mpii_h5
 from spatialgrad import commands
 from spatialgrad.data import CorruptDataError
-from spatialgrad.data.people import mirror_joints
+from spatialgrad.data.paired import Move
+from spatialgrad.data.people import mirror_joints, move_person
+from spatialgrad.data.person_crops import place_on_canvas
 from spatialgrad.models import create_model
 from spatialgrad.train import (
     ConfigError,
@@ -32,6 +34,7 @@ from spatialgrad.train import (
 from spatialgrad.train.checkpoint import read_checkpoint
 from spatialgrad.train.deploy import load_task_and_model
 from spatialgrad.train.tasks.base import add_
+from spatialgrad.train.tasks.heatmaps import encode
 from spatialgrad.train.tasks.pose import Pose
 from train_helpers import SILENT, Process, assert_same_run, quietly, weights
 
@@ -164,6 +167,23 @@ def test_flip_test(root):
             maps, mirrored = task.predict(model, images), task.predict(model, images.flip(3))
             difference = (mirror_joints(mirrored.flip(3), task.skeleton, dim=1) - maps).abs().max() / maps.std()
             assert bool(difference < 1e-5) == flip_test
+
+
+def test_the_target_of_the_mirrored_image_is_the_mirrored_target(root):
+    """What augmentation gives for the mirror image, heat maps included, is the mirror image of what it gives."""
+    people, skeleton = (task := Pose(small(root), CPU)).dataset.train, task.skeleton
+    canvas, visible = people.canvas(3, 64), torch.arange(14) % 3 > 0
+    _, joints = place_on_canvas(people.joints[3], people.boxes[3], 64)
+    made = []
+    for angle, flip in ((20.0, False), (-20.0, True)):
+        move = Move(scale=1.1, angle=angle, flip=flip, row=0.5, column=0.5)
+        image, moved, seen = move_person(canvas, joints, visible, move, 64, skeleton)
+        made.append((image, encode(moved, 16, 4, 1.0), seen))
+    (image, maps, seen), (mirror_image, mirror_maps, mirror_seen) = made
+    assert not torch.equal(seen, mirror_seen)
+    torch.testing.assert_close(mirror_image.flip(2).int(), image.int(), atol=1, rtol=0)
+    torch.testing.assert_close(mirror_joints(mirror_maps.flip(2), skeleton), maps)
+    assert torch.equal(mirror_joints(mirror_seen, skeleton), seen)
 
 
 def test_batches_are_a_function_of_seed_epoch_and_rank(root):

@@ -5,8 +5,8 @@ not: that is what the usual training and evaluation do. (`visible` of the h5 fil
 whether something is in front of a joint.)
 
 The .mat file does not say which training images to test on. With the usual list of names, `valid_images.txt`, beside
-it, those are the test images; without it, the images of every eighth video. Of people who stand close together, neither
-is used, as in the h5 files.
+it, those are the test images; without it, the images of every eighth video. People who stand close to others
+are not used, as the file's `single_person` says.
 """
 
 from __future__ import annotations
@@ -178,13 +178,13 @@ def _people(release: Any) -> Iterator[_Person]:
         rectangles = _items(image, "annorect")
         video = int(image.vididx.flat[0]) if _items(image, "vididx") else number
         for index in release.single_person.flatten()[number].flatten():
-            person = rectangles[int(index) - 1]
+            person = rectangles[_checked(int(index) - 1, len(rectangles), "single_person")]
             places, poses = _items(person, "objpos"), _items(person, "annopoints")
             if not (places and poses and _items(person, "scale")):
                 continue
             joints, annotated = np.zeros((_JOINTS, 2)), np.zeros(_JOINTS, dtype=bool)
             for point in _items(poses[0], "point"):
-                joint = int(_number(point, "id"))
+                joint = _checked(int(_number(point, "id")), _JOINTS, "id")
                 joints[joint], annotated[joint] = (_number(point, "x"), _number(point, "y")), True
             yield _Person(
                 image=str(image.image.flat[0].name.flat[0]),
@@ -196,6 +196,13 @@ def _people(release: Any) -> Iterator[_Person]:
                 head=HEAD_FACTOR
                 * math.hypot(*(_number(person, f"{axis}2") - _number(person, f"{axis}1") for axis in "xy")),
             )
+
+
+def _checked(index: int, length: int, name: str) -> int:
+    # A negative one would count from the end, and find something else.
+    if not 0 <= index < length:
+        raise IndexError(f"{name} points to element {index} of {length}")
+    return index
 
 
 def _items(struct: Any, name: str) -> list[Any]:
