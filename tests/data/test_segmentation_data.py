@@ -72,6 +72,14 @@ def test_camvid_as_it_is_laid_out(camvid, tmp_path):
     assert camvid.train.name(1) == str(tmp_path / "CamVid" / "train" / "frame_001.png")
 
 
+def test_what_is_no_image_is_left_alone(tmp_path):
+    folder = write_camvid(tmp_path / "CamVid")
+    for name in ("train.txt", "train/Thumbs.db", "train/._frame_000.png", "trainannot/notes.txt", "val/frame.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no image")
+    assert len(load_for("segmentation", "camvid", tmp_path).train) == 10
+
+
 @pytest.mark.parametrize("name", ["CamVid", "cityscapes"])
 def test_an_archive_is_read_in_place(name, tmp_path):
     (write_camvid if name == "CamVid" else write_cityscapes)(tmp_path / name)
@@ -154,6 +162,8 @@ def break_camvid(kind, folder):
         mask.write_bytes(png(labels))
     elif kind == "colours":
         mask.write_bytes(image.read_bytes())
+    elif kind == "twice":
+        (folder / "train" / "frame_003.jpg").write_bytes(image.read_bytes())
     elif kind == "no train":
         shutil.rmtree(folder / "train")
         shutil.rmtree(folder / "trainannot")
@@ -173,6 +183,7 @@ def break_camvid(kind, folder):
             r"trainannot/frame_003.png has the unknown label 12 at row 2, column 5; known are 0, 1, .*11",
         ),
         ("colours", r"trainannot/frame_003.png is no mask: it has pixels of the kind RGB"),
+        ("twice", r"train/frame_003.jpg and frame_003.png have the same name"),
         ("no train", r"CamVid has no images in train/"),
     ],
 )

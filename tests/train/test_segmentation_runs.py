@@ -170,6 +170,17 @@ def test_two_processes_keep_the_same_books_as_one(root, tmp_path):
         assert (value.double() - after[name].double()).norm() <= 1e-3 * moved + 1e-6, name
 
 
+def test_sharded_it_trains_as_with_ddp(root, tmp_path):
+    assert codes(start(tiny_segmentation(tmp_path / "ddp", root, "sgs"))) == [0, 0]
+    sharded = tiny_segmentation(tmp_path / "fsdp", root, "sgs", machine={"strategy": "fsdp"})
+    for code, _, error in [process.wait() for process in start(sharded)]:
+        assert (code, error) == (0, "")  # torch warns of what may go wrong with sharded networks
+    ddp, fsdp = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("ddp", "fsdp"))
+    for a, b in zip(ddp, fsdp, strict=True):
+        assert b == pytest.approx(a, rel=1e-3, abs=1e-4)
+    assert (tmp_path / "fsdp" / "examples" / "examples.json").exists()
+
+
 @pytest.mark.slow
 def test_onnx_computes_the_same(root, tmp_path):
     quietly(tiny_segmentation(tmp_path, root, "sgs"))

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.file_lists import FileList, find_files
+from spatialgrad.data.image_files import ENDINGS
 from spatialgrad.data.images import decode
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, MaskMemory, SegmentationDataset, label_table
 from spatialgrad.data.source import Source
@@ -73,8 +74,15 @@ def _read_split(files: FileList, split: str) -> MaskMemory:
 
 
 def _by_stem(files: FileList, folder: str) -> dict[str, str]:
-    paths = {name: PurePosixPath(name) for name in files.spans}
-    return {path.stem: name for name, path in paths.items() if path.parent.name == folder}
+    found: dict[str, str] = {}
+    for name in files.spans:
+        path = PurePosixPath(name)
+        if path.parent.name != folder or path.suffix.lower() not in ENDINGS:
+            continue
+        if path.stem in found:
+            raise CorruptDataError(f"{files.path(found[path.stem])} and {path.name} have the same name")
+        found[path.stem] = name
+    return found
 
 
 SOURCE = Source(

@@ -119,7 +119,8 @@ def _enlarged(logits: Tensor, images: Tensor) -> Tensor:
     longer = torch.cat([logits, logits[..., -1:, :]], dim=-2)
     larger = torch.cat([longer, longer[..., -1:]], dim=-1)
     between = F.interpolate(larger, size=(rows, columns), mode="bilinear", align_corners=True)
-    return between[..., : images.shape[-2], : images.shape[-1]]
+    # What follows would copy it anyway; FSDP warns of outputs that are views.
+    return between[..., : images.shape[-2], : images.shape[-1]].contiguous()
 
 
 for _layers in (18, 34, 50):
