@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -23,17 +23,16 @@ class HeatRow:
 
     title: str
     matrices: Sequence[Matrix | None]
+    largest: float
+    """The value with the strongest colour."""
 
 
-def heat_rows(
-    rows: Sequence[HeatRow], columns: Sequence[str], largest: float, *, bold: Sequence[str] = ()
-) -> tuple[str, float]:
+def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence[str] = ()) -> tuple[str, float]:
     """Rows of matrices around 1 under the names of their columns; many columns are broken into blocks.
 
     Args:
         rows: With a matrix, or None, for each column.
         columns: Their names.
-        largest: The value with the strongest colour.
         bold: Names that stand out.
 
     Returns:
@@ -55,7 +54,7 @@ def heat_rows(
                 if matrix is None:
                     parts.append(_text(left + BOX / 2, y + BOX / 2 + 4, "–", 12, "currentColor"))
                 else:
-                    parts += _cells(matrix, left, y, largest)
+                    parts += _cells(matrix, left, y, row.largest)
         for line, row in enumerate(rows):
             middle = top + HEAD + line * (BOX + GAP) + BOX / 2
             parts.append(_text(SIDE - 10, middle + 4, plain(row.title, 20), 10.5, "currentColor", "end"))
@@ -88,9 +87,9 @@ def readable_on(colour: str) -> str:
     return "#000000" if luminance > 0.179 else "#ffffff"
 
 
-def scale_of(matrices: Sequence[Matrix]) -> float:
+def scale_of(matrices: Iterable[Matrix | None]) -> float:
     """The value that gets the strongest red: the largest there is, at least 1.5."""
-    return max([1.5, *(value for matrix in matrices for row in matrix for value in row)])
+    return max([1.5, *(value for matrix in matrices if matrix is not None for row in matrix for value in row)])
 
 
 def _cells(matrix: Matrix, left: float, top: float, largest: float) -> list[str]:
