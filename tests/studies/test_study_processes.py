@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spatialgrad.studies import worker
-from spatialgrad.studies.launch import failure_message
+from spatialgrad.studies.launch import failure_message, share_of_gpus
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.status import run_status
 from spatialgrad.train import read_lines, read_result
@@ -190,3 +190,18 @@ def test_why_a_run_has_failed(tmp_path):
     (tmp_path / "output.txt").write_text("old\n" + "".join(f"line {number}\n" for number in range(9)) + "KeyError: 1\n")
     assert failure_message(tmp_path, 1).splitlines() == [*(f"line {number}" for number in range(5, 9)), "KeyError: 1"]
     assert failure_message(tmp_path, 1, offset=len((tmp_path / "output.txt").read_text()) - 12) == "KeyError: 1"
+
+
+def test_runs_at_once_divide_the_gpus():
+    four = ["0", "1", "2", "3"]
+    assert [share_of_gpus(four, slot, 1) for slot in range(5)] == [["0"], ["1"], ["2"], ["3"], ["0"]]
+    assert [share_of_gpus(four, slot, 2) for slot in range(3)] == [["0", "1"], ["2", "3"], ["0", "1"]]
+    assert share_of_gpus(["7"], 1, 2) == ["7"]
+    assert share_of_gpus([], 1, 2) == []
+
+
+def test_missing_data_is_said_before_anything_starts(tmp_path, capsys):
+    command = ("study", "run", "cifar", "--scale", "desk", "--out", tmp_path / "study", "--data-root", tmp_path)
+    assert run_command({}, *command) == 66
+    assert "To get it: spatialgrad data get cifar10" in capsys.readouterr().err.replace("cifar100", "cifar10")
+    assert not (tmp_path / "study").exists()

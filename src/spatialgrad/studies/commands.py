@@ -10,6 +10,7 @@ import tyro
 from rich.console import Console
 from tyro.extras import SubcommandApp
 
+from spatialgrad.data.registry import data_root, find_source
 from spatialgrad.studies.base import Scale
 from spatialgrad.studies.overview import describe_all, describe_status, describe_study
 from spatialgrad.studies.plan import Plan, make_plan
@@ -54,7 +55,7 @@ def study_run(
     processes: int = 1,
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     threads: int | None = None,
-    data_root: Path | None = None,
+    root: Annotated[Path | None, tyro.conf.arg(name="data-root")] = None,
     cpus_per_run: int | None = None,
     gpus_per_run: float | None = None,
     ray_address: str | None = None,
@@ -73,7 +74,7 @@ def study_run(
         processes: Processes of each run, through torchrun: one per GPU.
         accelerator: Kind of device.
         threads: CPU threads of each process; by default the cores, divided by the runs at once.
-        data_root: Folder of the data sets; by default $SPATIALGRAD_DATA.
+        root: Folder of the data sets; by default $SPATIALGRAD_DATA.
         cpus_per_run: For ray: CPUs that a run takes; by default its threads times its processes.
         gpus_per_run: For ray: GPUs that a run takes; by default one per process if the cluster has any.
         ray_address: For ray: the cluster; by default $RAY_ADDRESS, a cluster on this machine, or a new one.
@@ -87,13 +88,13 @@ def study_run(
     changes: dict[str, Any] = {"machine.accelerator": accelerator, "machine.threads": threads}
     if processes == 1:
         changes["machine.devices"] = 1
-    if data_root is not None:
-        changes["data.root"] = data_root.resolve()
+    if root is not None:
+        changes["data.root"] = root.resolve()
     folder = FOLDER / f"{name}-{scale}" if out is None else out
     plan = make_plan(study, scale, folder, num_seeds=seeds, only=only, changes=changes, note=note)
 
     # Optuna and Ray take a second to load.
-    from spatialgrad.studies.launch import Launcher, LocalLauncher
+    from spatialgrad.studies.launch import Launcher, LocalLauncher, visible_gpus
 
     chosen: Launcher
     if launcher == "ray":
@@ -102,7 +103,8 @@ def study_run(
         cpus = cpus_per_run or threads * processes
         chosen = RayLauncher(ray_address, jobs=jobs, cpus=cpus, gpus=gpus_per_run, processes=processes, threads=threads)
     else:
-        chosen = LocalLauncher(jobs or 1, threads)
+        check_data(plan)
+        chosen = LocalLauncher(jobs or 1, threads, visible_gpus() if accelerator in ("auto", "cuda") else ())
     run_plan(plan, chosen, processes)
 
 
@@ -134,6 +136,18 @@ def run_plan(plan: Plan, launcher: Any, processes: int = 1) -> None:
             f"To see the rest: spatialgrad report {plan.folder}"
         )
     reporter.message(f"All {len(plan.jobs)} runs are finished. To see them: spatialgrad report {plan.folder}")
+
+
+def check_data(plan: Plan) -> None:
+    """Look for the data sets of all runs before the first one starts.
+
+    Raises:
+        MissingDataError: If one is not there; the message says how to get it.
+    """
+    for name, root in {(job.config.data.name, job.config.data.root) for job in plan.jobs}:
+        source, folder = find_source(name), data_root(root)
+        if source.locate(folder) is None:
+            source.load(folder)
 
 
 def study_status(study: Name) -> None:

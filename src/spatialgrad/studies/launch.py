@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +28,13 @@ class Ended:
     """Negative: the signal that killed it."""
     message: str = ""
     """What it said last, if it failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    process: subprocess.Popen[bytes]
+    slot: int
+    output_before: int
 
 
 class Launcher(Protocol):
@@ -60,11 +67,12 @@ class LocalLauncher:
     Args:
         jobs: Runs at once.
         threads: Threads of each process; PyTorch's choice if None.
+        gpus: What CUDA calls the GPUs that the runs divide between them; none of them is hidden from a run if empty.
     """
 
-    def __init__(self, jobs: int = 1, threads: int | None = None) -> None:
-        self.jobs, self.threads = jobs, threads
-        self._started: dict[Path, tuple[subprocess.Popen[bytes], int]] = {}
+    def __init__(self, jobs: int = 1, threads: int | None = None, gpus: Sequence[str] = ()) -> None:
+        self.jobs, self.threads, self.gpus = jobs, threads, gpus
+        self._started: dict[Path, _Started] = {}
 
     @property
     def has_room(self) -> bool:
@@ -80,13 +88,17 @@ class LocalLauncher:
         """Start a process; what it says goes into its folder."""
         output = folder / OUTPUT
         before = output.stat().st_size if output.exists() else 0
-        self._started[folder] = start_worker(folder, processes=processes, threads=self.threads), before
+        taken = {started.slot for started in self._started.values()}
+        slot = next(slot for slot in range(self.jobs) if slot not in taken)
+        gpus = share_of_gpus(self.gpus, slot, processes)
+        process = start_worker(folder, processes=processes, threads=self.threads, gpus=gpus)
+        self._started[folder] = _Started(process=process, slot=slot, output_before=before)
 
     def ended(self, timeout: float) -> list[Ended]:
         """The processes that have ended."""
         deadline = time.monotonic() + timeout
         while True:
-            done = [folder for folder, (process, _) in self._started.items() if process.poll() is not None]
+            done = [folder for folder, started in self._started.items() if started.process.poll() is not None]
             if done or time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
@@ -94,27 +106,30 @@ class LocalLauncher:
 
     def stop(self) -> None:
         """SIGTERM: each finishes its step and saves."""
-        for process, _ in self._started.values():
-            process.send_signal(signal.SIGTERM)
+        for started in self._started.values():
+            started.process.send_signal(signal.SIGTERM)
         for folder in list(self._started):
             self._close(folder)
 
     def close(self) -> None:
         """SIGKILL; checkpoints are whole in any case."""
-        for process, _ in self._started.values():
-            _end_group(process)
+        for started in self._started.values():
+            _end_group(started.process)
         for folder in list(self._started):
             self._close(folder)
 
     def _close(self, folder: Path) -> Ended:
-        process, before = self._started.pop(folder)
-        code = process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
-        return Ended(folder=folder, exit_code=code, message=failure_message(folder, code, before) if code else "")
+        started = self._started.pop(folder)
+        code = started.process.wait()
+        if started.process.stdin is not None:
+            started.process.stdin.close()
+        message = failure_message(folder, code, started.output_before) if code else ""
+        return Ended(folder=folder, exit_code=code, message=message)
 
 
-def start_worker(folder: Path, *, processes: int = 1, threads: int | None = None) -> subprocess.Popen[bytes]:
+def start_worker(
+    folder: Path, *, processes: int = 1, threads: int | None = None, gpus: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
     """Start the process of a run, or torchrun with several.
 
     It ends, and saves, when this process ends: it notices that no one holds the other end of its standard input.
@@ -128,7 +143,7 @@ def start_worker(folder: Path, *, processes: int = 1, threads: int | None = None
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_thread_variables(threads)},
+            env={**os.environ, **_variables(threads, gpus)},
             start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops each run once
         )
 
@@ -152,8 +167,32 @@ def failure_message(folder: Path, code: int, offset: int = 0) -> str:
     return "\n".join(lines[-LAST_LINES:]) or f"its process ended with exit code {code} and said nothing"
 
 
-def _thread_variables(threads: int | None) -> Mapping[str, str]:
-    return {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+def share_of_gpus(gpus: Sequence[str], slot: int, processes: int) -> list[str]:
+    """The GPUs of one of several runs at once: others than those of its neighbours, as long as there are enough.
+
+    Args:
+        gpus: All of them.
+        slot: Number of the run among those that run now, from 0.
+        processes: Of each run.
+    """
+    if not gpus:
+        return []
+    return list(dict.fromkeys(gpus[(slot * processes + number) % len(gpus)] for number in range(processes)))
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA calls the GPUs that this process may use."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _variables(threads: int | None, gpus: Sequence[str]) -> Mapping[str, str]:
+    variables = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    return {**variables, "CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else variables
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -71,7 +71,7 @@ class RayLauncher:
                 raise ConfigError(
                     f"a run takes {wanted:g} {name}s, the whole cluster has {has:g}: it would never start"
                 )
-        options: dict[str, Any] = {"max_retries": RETRIES, "retry_exceptions": [RunKilledError], "max_calls": 1}
+        options: dict[str, Any] = {"max_retries": RETRIES, "retry_exceptions": [RunKilledError]}
         self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, **options)(run_in_task)
         self._started: dict[Any, tuple[Path, int]] = {}
 
@@ -170,4 +170,5 @@ def _connect(ray: Any, address: str | None) -> None:
     except (ConnectionError, ValueError, RuntimeError) as error:
         if address:
             raise ConfigError(f"no Ray cluster can be reached at {address}: {str(error).splitlines()[0]}") from error
-        ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **shared)
+        # "local": not the one that was looked for just now, of which something may be left.
+        ray.init("local", include_dashboard=False, object_store_memory=STORE_BYTES, **shared)
