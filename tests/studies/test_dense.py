@@ -105,5 +105,5 @@ def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     # The table has the metric of the run folders.
     values = [100 * read_result(run).value for run in runs]
     assert sorted(text_of([value]) for value in values) == sorted(
-        cell for row in html_rows(folder / "report") for header, cell in row.items() if header.endswith(", ours (%)")
+        cell for row in html_rows(folder / "report") for header, cell in row.items() if header == "Ours (%)"
     )
