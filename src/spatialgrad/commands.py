@@ -96,7 +96,10 @@ def data_get(name: tyro.conf.Positional[str], root: Root = None) -> None:
     get_dataset_files(name, root)
 
 
-def report(studies: tyro.conf.Positional[tuple[str, ...]], out: Path | None = None) -> None:
+def report(
+    studies: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="STUDY...")],
+    out: Path | None = None,
+) -> None:
     """Write tables and figures of studies, finished or not: report.md, and index.html that needs no network.
 
     Args:

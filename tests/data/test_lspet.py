@@ -85,6 +85,18 @@ def test_hidden_joints_and_people_without_any(tmp_path):
     assert dataset.train.lengths[1] == 0
 
 
+def test_hidden_joints_that_are_no_numbers_do_no_harm(tmp_path):
+    def hide(table):
+        table[3, :2, 1], table[3, 2, 1] = np.nan, 0
+        return table
+
+    write_lspet(tmp_path / "lspet", 6, hide)
+    people = read(tmp_path / "lspet").train
+    assert people.visible.sum(1).tolist() == [14, 13, 14, 14, 14]
+    for values in (people.joints, people.boxes, people.lengths):
+        assert values.isfinite().all()
+
+
 def test_a_joint_outside_of_the_image_is_left_out_and_reported_with_its_file(tmp_path):
     def move(table):
         table[4, :2, 2] = -40, 30

@@ -59,13 +59,15 @@ def test_a_drawing_has_its_own_ids_and_the_colours_of_the_page():
 def test_texts_of_drawings():
     assert plain("a\nb\x00c\td") == "a b c d"
     assert plain("x" * 100, 10) == "x" * 9 + "…"
-    ElementTree.fromstring(heat_rows([HeatRow(title="\x01<&", matrices=[((1.0,),)])], ["\ufffe\ud800<"], 2.0)[0])
+    ElementTree.fromstring(
+        heat_rows([HeatRow(title="\x01<&", matrices=[((1.0,),)], largest=2.0)], ["\ufffe\ud800<"])[0]
+    )
 
 
 def test_values_of_large_kernels_are_left_to_the_explorer():
-    small, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 3,) * 3])], ["c"], 2.0)
-    large, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 7,) * 7])], ["c"], 2.0)
-    missing, _ = heat_rows([HeatRow(title="r", matrices=[None])], ["c"], 2.0)
+    small, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 3,) * 3], largest=2.0)], ["c"])
+    large, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 7,) * 7], largest=2.0)], ["c"])
+    missing, _ = heat_rows([HeatRow(title="r", matrices=[None], largest=2.0)], ["c"])
     assert small.count("1.25") == 9
     assert "1.25" not in large
     assert large.count("<rect") == 50
@@ -100,7 +102,7 @@ def test_distances(equivalence):
     assert "mathdefault" not in figure.svg
     (table,) = build_tables(study)
     assert [cell.lines[0] for cell in table.rows[1][2:]] == ["1.0e−03", "1.0e−03", "1.0e−03", "999", "1"]
-    assert "VGG-11 · float32: float32" in table.notes
+    assert "float32: float32" in table.notes
 
 
 def test_bands_are_over_seeds_and_finished_runs_come_first(tmp_path):
@@ -125,3 +127,13 @@ def test_every_figure_waits_for_data(tmp_path, name):
     (figure,) = build_figures(collect(tmp_path), "f")
     assert "no data yet" in figure.alt
     assert not figure.svg
+
+
+def test_without_any_checkpoint_that_can_be_read_the_reason_is_told(tmp_path):
+    write_run(tmp_path / "runs/a/seed0", 0.5)
+    (tmp_path / "runs/a/seed0/checkpoint.pt").write_bytes(b"PK")
+    record([arm("a", "A", {}, (0,))], seeds=(0,), figures=("kernel-magnitudes",)).write(tmp_path)
+    (figure,) = build_figures(collect(tmp_path), "f")
+    assert "no data yet" in figure.alt
+    assert "runs/a/seed0/checkpoint.pt is damaged" in figure.caption
+    assert str(tmp_path) not in figure.caption

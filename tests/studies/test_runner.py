@@ -1,10 +1,12 @@
 """What is run, what is not, and what is told."""
 
+import io
 import json
 import signal
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from spatialgrad.studies.base import Arm
 from spatialgrad.studies.plan import make_plan
@@ -148,3 +150,12 @@ def test_machine_options_of_the_last_command_count(tmp_path):
 def test_what_is_asked_for_must_be_there(tmp_path):
     with pytest.raises(ConfigError, match="no arm contains 'dbb'"):
         run_here(tiny_study(), tmp_path, only=["dbb"])
+
+
+def test_a_terminal_that_is_gone_ends_nothing(tmp_path):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    outcome, _ = run_here(tiny_study(), tmp_path, only=["origin"], console=Console(file=Gone()))
+    assert len(outcome.finished) == 1

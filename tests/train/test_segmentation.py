@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from dense_files import tiny_segmentation, write_camvid
 from spatialgrad.commands import run
+from spatialgrad.data.segmentation import MaskMemory
 from spatialgrad.train import ConfigError, DataConfig, ModelConfig, OptimizerConfig, SegmentationConfig, TrainConfig
 from spatialgrad.train.config_io import from_dict, to_dict
 from spatialgrad.train.optimizers import build_optimizer, set_learning_rate_
@@ -187,6 +188,11 @@ def test_parts_of_the_data(root):
     assert "20% of the training images held out" in held_out.description
     with pytest.raises(ConfigError, match=r"data.limit: camvid has 10 train images, not 11"):
         load_masks(replace(data, limit=11))
+    for share, number in ((0.01, 0), (0.99, 10)):
+        with pytest.raises(
+            ConfigError, match=rf"data.validation: {share} of the 10 training images of camvid are {number}"
+        ):
+            load_masks(DataConfig(name="camvid", root=root, validation=share))
 
 
 def test_examples_are_pictures_of_test_images(task):
@@ -203,6 +209,20 @@ def test_examples_are_pictures_of_test_images(task):
         assert example.caption.startswith(f"frame_{index:03d}.png: ")
         colours = {tuple(colour) for colour in example.images["truth"].flatten(1).T.tolist()}
         assert colours <= {*shown.legend.values(), (0, 0, 0)}
+
+
+def test_pictures_of_large_images_are_small_enough_for_a_report(task):
+    """A street scene of 2048×1024 is a PNG file of some megabytes, which reports refuse."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (1, 3, 40, 1100), generator=generator, dtype=torch.uint8)
+    truth = torch.tensor([0, 3, 8, IGNORE], dtype=torch.uint8)[torch.randint(0, 4, (1, 40, 1100), generator=generator)]
+    task.dataset = replace(task.dataset, test=MaskMemory(images, truth, ("street.png",)), image_size=(40, 1100))
+    with torch.no_grad():
+        (example,) = task.examples(task.build_model().eval(), 6).examples
+    assert {picture.shape for picture in example.images.values()} == {(3, 14, 367)}
+    assert torch.equal(example.images["truth"], coloured(truth[0, ::3, ::3].long(), task.dataset))
+    expected = images[0, :, 3:6, 6:9].double().mean((1, 2))
+    assert (example.images["image"][:, 1, 2] - expected).abs().max() <= 0.5
 
 
 def test_pixels_without_a_class_are_black(task):

@@ -60,7 +60,7 @@ def read(place: Path) -> PoseDataset:
 
 
 def read_joints(content: bytes, name: str) -> tuple[Tensor, Tensor]:
-    """Joints, shape (images, 14, 2), and which of them are visible, from `joints.mat`.
+    """Joints, shape (images, 14, 2), and which of them are visible, from `joints.mat`; hidden ones are at (0, 0).
 
     Raises:
         CorruptDataError: If it is damaged or has another shape.
@@ -79,7 +79,9 @@ def read_joints(content: bytes, name: str) -> tuple[Tensor, Tensor]:
     flags = table[..., 2]
     if not ((flags == 0) | (flags == 1)).all():
         raise CorruptDataError(f"{name} must say 0 or 1 for every joint, whether it is visible")
-    return table[..., :2].contiguous(), flags == 1
+    visible = flags == 1
+    # Where a hidden joint is no one knows: often it is not even a number, which would spread to the loss.
+    return torch.where(visible[..., None], table[..., :2], 0.0), visible
 
 
 def torso_lengths(joints: Tensor, visible: Tensor) -> Tensor:

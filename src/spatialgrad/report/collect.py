@@ -83,6 +83,8 @@ class Arm:
     """An arm and its runs."""
 
     record: ArmRecord
+    name: str
+    """Its label, after its group if the study has several."""
     runs: tuple[Run, ...]
 
     @property
@@ -94,11 +96,6 @@ class Arm:
     def group(self) -> tuple[str, ...]:
         """What it has in common with the arms that it is compared with."""
         return tuple(self.record.group.values())
-
-    @property
-    def name(self) -> str:
-        """Group and label in one line."""
-        return " · ".join([*self.group, self.label])
 
     @property
     def values(self) -> dict[int, float]:
@@ -219,7 +216,12 @@ def collect(folder: Path | str) -> Collected:
         # A backbone is trained for another task, and two networks side by side have no metric.
         return record.metric if arm.shown and arm.kind == "train" else None
 
-    arms = tuple(Arm(record=arm, runs=runs(arm.runs, metric_of(arm))) for arm in record.arms)
+    several = len({tuple(arm.group.values()) for arm in record.arms if arm.shown}) > 1
+
+    def name_of(arm: ArmRecord) -> str:
+        return " · ".join([*arm.group.values(), arm.label]) if several else arm.label
+
+    arms = tuple(Arm(record=arm, name=name_of(arm), runs=runs(arm.runs, metric_of(arm))) for arm in record.arms)
     searches = tuple(
         Search(record=search, points=tuple(Point(record=point, runs=runs(point.runs)) for point in search.points))
         for search in record.searches

@@ -71,7 +71,7 @@ class RayLauncher:
                 raise ConfigError(
                     f"a run takes {wanted:g} {name}s, the whole cluster has {has:g}: it would never start"
                 )
-        options: dict[str, Any] = {"max_retries": RETRIES, "retry_exceptions": [RunKilledError], "max_calls": 1}
+        options: dict[str, Any] = {"max_retries": RETRIES, "retry_exceptions": [RunKilledError]}
         self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, **options)(run_in_task)
         self._started: dict[Any, tuple[Path, int]] = {}
 

@@ -131,5 +131,5 @@ OPTIMIZERS = Study(
         "decay is 5e-4: nothing is searched.",
         "pocket": f"{POCKET} Learning rates are the usual ones; nothing is searched.",
     },
-    times={"paper": "about 350 GPU hours", "desk": "10 hours on 2 cores", "pocket": "6 minutes on 2 cores"},
+    times={"paper": "about 280 GPU hours", "desk": "10 hours on 2 cores", "pocket": "4 minutes on 2 cores"},
 )

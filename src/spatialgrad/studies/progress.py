@@ -68,8 +68,11 @@ class StudyReporter:
         self._status.update(text.replace("[", r"\["))
 
     def message(self, text: str) -> None:
-        """Something that a user should know."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Something that a user should know; a terminal that is gone does not end a study."""
+        try:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
+            self.console.quiet = True
 
     def stop(self) -> None:
         """It has ended."""

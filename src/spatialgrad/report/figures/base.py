@@ -134,13 +134,17 @@ def adopt(svg: str, prefix: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def grid(number: int, *, columns: int = 3, panel: tuple[float, float] = (2.5, 2.0)) -> tuple[tuple[int, int], Any]:
+def grid(
+    number: int, *, columns: int = 3, panel: tuple[float, float] = (2.5, 2.0)
+) -> tuple[tuple[int, int], tuple[float, float]]:
     """Rows and columns for a number of panels, and the size of all in inches."""
-    columns = min(columns, max(1, number))
+    if number == 1:
+        return (1, 1), (5.6, 3.2)
+    columns = min(columns, number)
     rows = -(-number // columns)
-    width = panel[0] * columns if columns > 2 else max(panel[0] * 1.4 * columns, 4.6)
-    height = panel[1] if columns > 2 else panel[1] * 1.3
-    return (rows, columns), (width, height * rows)
+    # Two beside each other are as wide as three.
+    factor = 1.0 if columns > 2 else 1.4
+    return (rows, columns), (panel[0] * factor * columns, panel[1] * (1 + factor) / 2 * rows)
 
 
 def plain(text: str, length: int = 60) -> str:

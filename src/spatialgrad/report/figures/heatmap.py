@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,7 +12,7 @@ from spatialgrad.report.figures.base import plain
 DIVERGING = ("#2166ac", "#f7f7f7", "#b2182b")
 """0 is blue, 1 nearly white, the largest value red."""
 SEQUENTIAL = ("#eef4fa", "#6baed6", "#08306b")
-BOX, GAP, HEAD, SIDE, MOST_IN_A_ROW = 84, 14, 26, 112, 7
+BOX, GAP, HEAD, SIDE, MOST_IN_A_ROW = 84, 14, 26, 112, 8
 MOST_VALUES = 5
 """Matrices with a longer side show colours only; the page prints their values where one layer is chosen."""
 
@@ -23,26 +23,27 @@ class HeatRow:
 
     title: str
     matrices: Sequence[Matrix | None]
+    largest: float
+    """The value with the strongest colour."""
 
 
-def heat_rows(
-    rows: Sequence[HeatRow], columns: Sequence[str], largest: float, *, bold: Sequence[str] = ()
-) -> tuple[str, float]:
+def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence[str] = ()) -> tuple[str, float]:
     """Rows of matrices around 1 under the names of their columns; many columns are broken into blocks.
 
     Args:
         rows: With a matrix, or None, for each column.
         columns: Their names.
-        largest: The value with the strongest colour.
         bold: Names that stand out.
 
     Returns:
         The SVG element, and its width.
     """
-    blocks = [range(start, min(start + MOST_IN_A_ROW, len(columns))) for start in range(0, len(columns), MOST_IN_A_ROW)]
+    number = -(-len(columns) // MOST_IN_A_ROW)
+    length = -(-len(columns) // max(1, number))  # blocks of nearly the same length
+    blocks = [range(start, min(start + length, len(columns))) for start in range(0, len(columns), max(1, length))]
     block_height = HEAD + len(rows) * (BOX + GAP)
     width, height = SIDE + max(map(len, blocks), default=0) * (BOX + GAP), len(blocks) * block_height
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    parts = [opening(width, height)]
     for number, block in enumerate(blocks):
         top = number * block_height
         for place, index in enumerate(block):
@@ -55,11 +56,17 @@ def heat_rows(
                 if matrix is None:
                     parts.append(_text(left + BOX / 2, y + BOX / 2 + 4, "–", 12, "currentColor"))
                 else:
-                    parts += _cells(matrix, left, y, largest)
+                    parts += _cells(matrix, left, y, row.largest)
         for line, row in enumerate(rows):
             middle = top + HEAD + line * (BOX + GAP) + BOX / 2
             parts.append(_text(SIDE - 10, middle + 4, plain(row.title, 20), 10.5, "currentColor", "end"))
     return "".join([*parts, "</svg>"]), width
+
+
+def opening(width: float, height: float) -> str:
+    """The first tag of a drawing, which is never shown much larger than it was made for."""
+    place = f'viewBox="0 0 {width} {height}" style="max-width: {1.35 * width:.0f}px"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {place} aria-hidden="true">'
 
 
 def diverging(value: float, largest: float) -> str:
@@ -88,9 +95,9 @@ def readable_on(colour: str) -> str:
     return "#000000" if luminance > 0.179 else "#ffffff"
 
 
-def scale_of(matrices: Sequence[Matrix]) -> float:
+def scale_of(matrices: Iterable[Matrix | None]) -> float:
     """The value that gets the strongest red: the largest there is, at least 1.5."""
-    return max([1.5, *(value for matrix in matrices for row in matrix for value in row)])
+    return max([1.5, *(value for matrix in matrices if matrix is not None for row in matrix for value in row)])
 
 
 def _cells(matrix: Matrix, left: float, top: float, largest: float) -> list[str]:

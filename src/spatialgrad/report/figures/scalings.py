@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from spatialgrad.report.collect import Arm, Collected, Matrix, Run
-from spatialgrad.report.figures.base import Figure, speaking
+from spatialgrad.report.figures.base import NO_DATA, Figure, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
 from spatialgrad.report.reading import matrix
 from spatialgrad.train.errors import CheckpointError
@@ -52,11 +52,12 @@ def _overview(arm: Arm, run: Run) -> tuple[str, float, list[str]]:
     first, last = run.scalings[0], run.scalings[-1]
     updates = {id(each): each for each in (first, run.scalings[(len(run.scalings) - 1) // 2], last)}.values()
     names = _chosen(list(last.layers), MOST_LAYERS)
+    largest = scale_of(G for update in updates for G in update.layers.values())
     rows = [
-        HeatRow(title=f"after epoch {each.epoch}", matrices=[each.layers.get(n) for n in names]) for each in updates
+        HeatRow(title=f"after epoch {each.epoch}", matrices=[each.layers.get(name) for name in names], largest=largest)
+        for each in updates
     ]
-    largest = scale_of([G for update in updates for G in update.layers.values()])
-    svg, width = heat_rows(rows, names, largest, bold=_published_layers(arm, list(last.layers)))
+    svg, width = heat_rows(rows, names, bold=_published_layers(arm, list(last.layers)))
     said = [
         f"{arm.name}, {name}: {_centre(first.layers.get(name))} at first, {_centre(last.layers.get(name))} at last"
         for name in _published_layers(arm, list(last.layers)) or _chosen(list(last.layers), 3)
@@ -68,9 +69,8 @@ def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
     """Mean |W| of the first, a middle and the last layer, with and without scaling, beside G."""
     from spatialgrad.studies.magnitudes import kernel_magnitudes_of_run
 
-    rows: list[HeatRow] = []
+    found: list[tuple[str, str, list[Matrix | None]]] = []
     names: list[str] = []
-    spoken: list[str] = []
     problems: list[str] = []
     for arm in study.shown:
         run = _first_with_weights(arm)
@@ -79,26 +79,32 @@ def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
         try:
             layers = {name: matrix(values) for name, values in kernel_magnitudes_of_run(run.folder).items()}
         except CheckpointError as error:
-            problems.append(str(error))
+            problems.append(str(error).replace(f"{study.folder}/", ""))
             continue
         names = names or _published_layers(arm, list(layers)) or _chosen(list(layers), 3)
-        many = " · ".join(arm.group) + ": " if len(study.groups) > 1 else ""
-        rows.append(HeatRow(title=f"|W| {many}{arm.label}", matrices=[layers.get(name) for name in names]))
-        spoken += [f"|W| {arm.name}, {name}: centre {_centre(layers.get(name))}" for name in names]
+        found.append(("|W|", arm.name, [layers.get(name) for name in names]))
         if run.scalings:
-            last = run.scalings[-1].layers
-            rows.append(HeatRow(title=f"G {many}{arm.label}", matrices=[last.get(name) for name in names]))
-            spoken += [f"G {arm.name}, {name}: centre {_centre(last.get(name))}" for name in names]
-    if not rows:
-        return None
-    svg, width = heat_rows(rows, names, scale_of([each for row in rows for each in row.matrices if each is not None]))
+            found.append(("G", arm.name, [run.scalings[-1].layers.get(name) for name in names]))
+    title = "Kernel magnitudes, with and without scaling"
     damaged = f" Left out: {'; '.join(problems)}." if problems else ""
+    if not found:
+        empty = Figure(name="kernel-magnitudes", title=title, alt=f"{title}: {NO_DATA}.{damaged}", caption=damaged)
+        return empty if problems else None
+    # Weights differ much less than factors do: each has a scale of colours of its own.
+    scales = {kind: scale_of(each for own, _, row in found if own == kind for each in row) for kind in ("|W|", "G")}
+    rows = [HeatRow(title=f"{kind} {name}", matrices=row, largest=scales[kind]) for kind, name, row in found]
+    svg, width = heat_rows(rows, names)
+    spoken = [
+        f"{kind} {name}, {layer}: centre {_centre(each)}"
+        for kind, name, row in found
+        for layer, each in zip(names, row, strict=True)
+    ]
     return Figure(
         name="kernel-magnitudes",
-        title="Kernel magnitudes, with and without scaling",
+        title=title,
         alt=f"Heat maps of mean kernel magnitudes and scalings. {speaking(spoken)}.",
         caption="|W|: mean of the absolute weights over channels, divided by its own mean; G: scaling of the last "
-        f"update. First, middle and last convolution; one seed.{damaged}",
+        f"update. First, middle and last convolution; one seed; |W| and G have their own scales of colours.{damaged}",
         svg=svg,
         width=1.1 * width,
     )

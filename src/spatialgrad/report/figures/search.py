@@ -9,7 +9,7 @@ from typing import Any
 from spatialgrad.report.cells import capital, metric_name
 from spatialgrad.report.collect import Arm, Collected, Search
 from spatialgrad.report.figures.base import Figure, Key, colour, draw, group_title, plain, speaking
-from spatialgrad.report.figures.heatmap import readable_on, sequential
+from spatialgrad.report.figures.heatmap import opening, readable_on, sequential
 from spatialgrad.report.statistics import Summary, summarize
 
 USUAL_K = 5.0
@@ -127,7 +127,7 @@ def _heat(each: Search) -> tuple[str, float]:
     low, high = min(values), max(values)
     side, left, top = 52, 70, 44
     width, height = left + side * len(columns) + 8, top + side * len(rows) + 8
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    parts = [opening(width, height)]
     parts.append(_text(left + side * len(columns) / 2, 14, _short(second), "bold"))
     parts.append(_text(22, top + side * len(rows) / 2, _short(first), "bold"))
     for j, name in enumerate(columns):
@@ -156,9 +156,9 @@ def _bars(each: Search) -> tuple[str, float]:
     known = [point for point in each.points if point.value is not None]
     low = min(point.value or 0.0 for point in known)
     high = max(point.value or 0.0 for point in known)
-    bar, left = 22, 190
-    width, height = 520, 26 + bar * len(known)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    bar, left = 22, 170
+    width, height = 560, 26 + bar * len(known)
+    parts = [opening(width, height)]
     parts.append(_text(8, 14, plain(each.record.name), "bold", anchor="start"))
     for index, point in enumerate(known):
         y, value = 24 + bar * index, point.value or 0.0

@@ -120,7 +120,10 @@
       depth.replaceChildren(...run.layers.map((name, index) => {
         const radio = element("input", { type: "radio", name: `${data.id}-layer`, value: index });
         radio.checked = index === 0;
-        return element("label", {}, radio, element("span", { class: "map", "aria-hidden": "true" }), name);
+        // A long name breaks at its dots.
+        const parts = name.split(/(?<=\.)/).flatMap((part) => [element("wbr"), part]);
+        const map = element("span", { class: "map", "aria-hidden": "true" });
+        return element("label", {}, radio, map, element("span", {}, ...parts));
       }));
       show();
     };

@@ -15,13 +15,13 @@ from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_ba
 from spatialgrad.data.people import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.sampling import batch_bounds
-from spatialgrad.data.splits import random_indices
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
 from spatialgrad.train.tasks.heatmaps import decode, encode, to_map, usual_sigma
 from spatialgrad.train.tasks.keypoints import count_right, mean_over_joints
+from spatialgrad.train.tasks.parts import part_of
 from spatialgrad.train.tasks.skeletons import LEGEND, draw_skeleton
 
 if TYPE_CHECKING:
@@ -190,23 +190,4 @@ def load_people(config: DataConfig) -> PoseDataset:
     size = dataset.image_size if config.image_size is None else config.image_size
     if not isinstance(size, int) or size % DIVISOR:
         raise ConfigError(f"invalid data.image_size: {size!r} must be one multiple of {DIVISOR} for pose")
-    dataset = replace(dataset, image_size=size)
-    if config.validation:
-        wanted = round(config.validation * len(dataset.train))
-        stay, held_out = random_indices(len(dataset.train), wanted, seed=config.split_seed)
-        share = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
-        dataset = replace(
-            dataset,
-            description=f"{dataset.description}, {share}",
-            train=dataset.train.select(stay),
-            test=dataset.train.select(held_out),
-        )
-    for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
-        people: Any = getattr(dataset, split)
-        if limit is not None and limit > len(people):
-            raise ConfigError(f"invalid data.{field}: {dataset.name} has {len(people)} {split} images, not {limit}")
-        if limit is not None and limit < len(people):
-            _, chosen = random_indices(len(people), limit, seed=config.split_seed)
-            description = f"{dataset.description}, {limit:,} {split} images"
-            dataset = replace(dataset, description=description, **{split: people.select(chosen)})
-    return dataset
+    return part_of(replace(dataset, image_size=size), config)

@@ -17,15 +17,19 @@ from spatialgrad.data.paired import STILL, Geometry, Size
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.sampling import batch_bounds
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset, masked_eval_batches, masked_train_batches
-from spatialgrad.data.splits import random_indices
 from spatialgrad.distributed import all_reduce_
 from spatialgrad.models import create_model
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.examples import Example, Examples
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
+from spatialgrad.train.tasks.parts import part_of
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import DataConfig, TrainConfig
+
+
+LARGEST_SHOWN = 512
+"""Longest side of example pictures, in pixels: street scenes as they are would make reports too large to open."""
 
 
 class Segmentation(Task):
@@ -138,10 +142,11 @@ class Segmentation(Task):
         for index, (images, masks) in zip(chosen.tolist(), batches, strict=True):
             predicted, truth = model(images)[0].argmax(0).cpu(), masks[0].cpu()
             found = scores(confusion_matrix(predicted[None], truth[None], dataset.num_classes))
+            step = -(-max(truth.shape) // LARGEST_SHOWN)
             pictures = {
-                "image": dataset.test.read(index)[0],
-                "truth": coloured(truth, dataset),
-                "prediction": coloured(predicted, dataset),
+                "image": _smaller(dataset.test.read(index)[0], step),
+                "truth": coloured(truth[::step, ::step], dataset),
+                "prediction": coloured(predicted[::step, ::step], dataset),
             }
             name = dataset.test.name(index).replace("\\", "/").rsplit("/", 1)[-1]
             caption = f"{name}: {100 * found['allacc']:.1f} % of the pixels right"
@@ -172,25 +177,7 @@ def load_masks(config: DataConfig) -> SegmentationDataset:
     if config.image_size is not None:
         size: Size = config.image_size if isinstance(config.image_size, tuple) else (config.image_size,) * 2
         dataset = dataset.with_crop_size(size)
-    if config.validation:
-        number = round(config.validation * len(dataset.train))
-        stay, held_out = random_indices(len(dataset.train), number, seed=config.split_seed)
-        told = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
-        dataset = replace(
-            dataset,
-            description=f"{dataset.description}, {told}",
-            train=dataset.train.select(stay),
-            test=dataset.train.select(held_out),
-        )
-    for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
-        images = getattr(dataset, split)
-        if limit is not None and limit > len(images):
-            raise ConfigError(f"invalid data.{field}: {dataset.name} has {len(images)} {split} images, not {limit}")
-        if limit is not None and limit < len(images):
-            _, chosen = random_indices(len(images), limit, seed=config.split_seed)
-            description = f"{dataset.description}, {limit:,} {split} images"
-            dataset = replace(dataset, description=description, **{split: images.select(chosen)})
-    return dataset
+    return part_of(dataset, config)
 
 
 def cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
@@ -238,6 +225,11 @@ def coloured(classes: Tensor, dataset: SegmentationDataset) -> Tensor:
     palette = torch.zeros(256, 3, dtype=torch.uint8)
     palette[: dataset.num_classes] = torch.tensor(list(dataset.classes.values()), dtype=torch.uint8)
     return palette[classes].permute(2, 0, 1)
+
+
+def _smaller(image: Tensor, step: int) -> Tensor:
+    """An image, (3, height, width) of uint8, with one pixel for each square of `step` × `step`."""
+    return F.avg_pool2d(image.float(), step, ceil_mode=True).round().to(torch.uint8)
 
 
 def _labelled(masks: Tensor) -> Tensor:
