@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from report_helpers import arm, record, write_run
+from report_helpers import arm, record, search_study, write_run
 from spatialgrad.report.collect import collect
 from spatialgrad.report.commands import write_report
 from spatialgrad.studies.record import RunRecord
@@ -199,3 +199,11 @@ def test_a_backbone_has_a_metric_of_its_own(tmp_path):
     page, _ = texts(tmp_path)
     assert "result.json holds no miou" in page
     assert "1 of 2 runs finished (1 damaged)" in page
+
+
+def test_the_point_that_was_chosen_is_the_best_one(tmp_path):
+    """A point that failed at first, and is better, does not tune what is trained already."""
+    search_study(tmp_path)
+    (tmp_path / "searches/alpha-beta/best.json").write_text('{"values": {"scaling.alpha": 0.8, "scaling.beta": 1.7}}')
+    write_report([tmp_path])
+    assert "alpha-beta: best α = 0.8, β = 1.7 with" in (tmp_path / "report/index.html").read_text()

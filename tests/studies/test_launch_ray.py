@@ -115,4 +115,4 @@ def test_what_never_fits_is_refused(cluster, tmp_path):
     process = start(cluster, tmp_path, "--cpus-per-run", "64")
     _, error = process.communicate(timeout=200)
     assert process.returncode == 2
-    assert "a run takes 64 CPUs, the whole cluster has 2" in error
+    assert "a run takes 64 CPUs and 0 GPUs, a node of the cluster has 2 CPUs and 0 GPUs at most" in error

@@ -6,10 +6,14 @@ import pytest
 
 from spatialgrad.studies.base import Arm
 from spatialgrad.studies.plan import choose, make_plan
+from spatialgrad.studies.progress import StudyReporter
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
+from spatialgrad.studies.runner import Runner
 from spatialgrad.train import ConfigError, OtherConfigError
-from study_helpers import tiny_config, tiny_study
+from spatialgrad.train.stop import Stop
+from study_helpers import InProcess, tiny_config, tiny_study
+from train_helpers import SILENT
 
 
 def folders(plan):
@@ -137,3 +141,19 @@ def test_backbones_come_first(tmp_path):
 def test_no_seeds(tmp_path):
     with pytest.raises(ConfigError, match="number of seeds: 0"):
         make_plan(tiny_study(), "pocket", tmp_path, num_seeds=0)
+
+
+def test_two_commands_that_plan_at_once_lose_nothing(tmp_path):
+    """Both were planned before either was written."""
+    study = tiny_study(tuned=True)
+    plans = [make_plan(study, "pocket", tmp_path, only=[text], num_seeds=n) for text, n in (("sgs", 1), ("tuned", 2))]
+    plans.append(make_plan(study, "pocket", tmp_path, only=["sgs"], num_seeds=3, note="mine"))
+    for plan in plans:
+        Runner(plan, InProcess(), StudyReporter(SILENT), Stop(print))
+    found = read_study(tmp_path)
+    assert {arm.label: [run.seed for run in arm.runs] for arm in found.arms} == {
+        "SGS (ours)": [0, 1, 2],
+        "tuned": [0, 1],
+    }
+    assert [search.name for search in found.searches] == ["alpha"]
+    assert (found.seeds, found.note) == ((0, 1, 2), "mine")

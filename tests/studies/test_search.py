@@ -187,3 +187,16 @@ def test_two_processes_share_a_study(tmp_path):
     assert sum(counts) == 8
     assert min(counts) > 0
     assert [trial.state for trial in trials(tmp_path / "study")] == [TrialState.COMPLETE] * 2
+
+
+def test_two_workers_that_tell_at_once(record, tmp_path, monkeypatch):
+    """The other one tells just after this one has looked."""
+    one, other = GridSearch(tmp_path, record), GridSearch(tmp_path, record)
+    before = {number: one._newest(number) for number in range(4)}
+    for number in range(4):
+        finish(one.runs_of(number)[0], 0.1 * number)
+    other.settle()
+    monkeypatch.setattr(one, "_newest", before.__getitem__)
+    one.settle()
+    assert one.is_complete
+    assert states(tmp_path) == [TrialState.COMPLETE] * 4

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from spatialgrad import commands
 from spatialgrad.studies import worker
 from spatialgrad.studies.launch import failure_message, share_of_gpus
+from spatialgrad.studies.overview import describe_status, describe_study
 from spatialgrad.studies.record import read_study
+from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.status import run_status
 from spatialgrad.train import read_lines, read_result
 from spatialgrad.train.run_folder import is_locked
-from study_helpers import results, run_command, sessions, tiny_config
+from study_helpers import console, results, run_command, run_here, sessions, tiny_config, tiny_study
 from train_helpers import Process, assert_same_run, quietly, wait_for
 
 LONG = {"epochs": 12}
@@ -205,3 +208,34 @@ def test_missing_data_is_said_before_anything_starts(tmp_path, capsys):
     assert run_command({}, *command) == 66
     assert "To get it: spatialgrad data get cifar10" in capsys.readouterr().err.replace("cifar100", "cifar10")
     assert not (tmp_path / "study").exists()
+
+
+def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
+    study = tiny_study()
+    run_here(study, tmp_path)
+    record = read_study(tmp_path)
+    (tmp_path / record.arms[0].runs[0].folder / "result.json").write_text("{")
+    out = console()
+    out.print(describe_status(tmp_path, record))
+    said = out.file.getvalue()
+    assert "1 damaged" in said
+    assert "JSONDecodeError" in said
+    assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]
+
+
+def test_show_counts_what_was_chosen():
+    out = console()
+    out.print(describe_study(get_study("optimizers"), "paper", ("vgg-11 adagrad",)))
+    said = out.file.getvalue()
+    assert "5 arms, 3 seeds, 21 runs in all" in said  # 12 points, and 3 seeds of 3 different arms
+    assert said.count("search vgg11-adagrad: ") == 1
+    assert "vgg11-adam:" not in said
+
+
+@pytest.mark.parametrize("option", ["--cpus-per-run=2", "--gpus-per-run=1", "--ray-address=auto"])
+def test_options_of_ray_are_not_ignored(option, tmp_path, capsys):
+    # Without its data nothing would start in any case.
+    places = ["--out", str(tmp_path / "x"), "--data-root", str(tmp_path)]
+    assert commands.run(["study", "run", "cifar", "--scale", "desk", *places, option]) == 2
+    assert "goes with --launcher ray only" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()

@@ -82,6 +82,11 @@ def study_run(
     """
     study = get_study(name)
     _at_least_one(jobs=jobs, processes=processes, threads=threads, cpus_per_run=cpus_per_run)
+    if launcher != "ray":
+        given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--ray-address": ray_address}
+        without = [option for option, value in given.items() if value is not None]
+        if without:
+            raise ConfigError(f"{', '.join(without)} goes with --launcher ray only")
     if threads is None:
         threads = cpus_per_run // processes if cpus_per_run else _usable_cores() // ((jobs or 1) * processes)
         threads = max(1, threads)

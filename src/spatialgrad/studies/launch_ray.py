@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,17 @@ class RayLauncher:
         self._owns = not ray.is_initialized()
         if self._owns:
             _connect(ray, address)
-        resources = ray.cluster_resources()
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:
-            gpus = float(processes) if resources.get("GPU", 0) >= processes else 0.0
-        for name, wanted in (("CPU", cpus), ("GPU", gpus)):
-            if wanted > resources.get(name, 0):
-                self._disconnect()
-                has = resources.get(name, 0)
-                raise ConfigError(
-                    f"a run takes {wanted:g} {name}s, the whole cluster has {has:g}: it would never start"
-                )
+            gpus = float(processes) if _largest(nodes, "GPU") >= processes else 0.0
+        # Ray would wait for such a node without a word.
+        if not any(cpus <= node.get("CPU", 0) and gpus <= node.get("GPU", 0) for node in nodes):
+            self._disconnect()
+            has = f"{_largest(nodes, 'CPU'):g} CPUs and {_largest(nodes, 'GPU'):g} GPUs at most"
+            raise ConfigError(
+                f"a run takes {cpus:g} CPUs and {gpus:g} GPUs, a node of the cluster has {has}: it would never start; "
+                "see --cpus-per-run and --gpus-per-run"
+            )
         options: dict[str, Any] = {"max_retries": RETRIES, "retry_exceptions": [RunKilledError]}
         self._task = ray.remote(num_cpus=cpus, num_gpus=gpus, **options)(run_in_task)
         self._started: dict[Any, tuple[Path, int]] = {}
@@ -157,6 +159,10 @@ def run_in_task(folder: str, processes: int, threads: int | None) -> int:
     if code < 0:
         raise RunKilledError(failure_message(path, code))
     return code
+
+
+def _largest(nodes: Sequence[Mapping[str, float]], name: str) -> float:
+    return max((node.get(name, 0.0) for node in nodes), default=0.0)
 
 
 def _connect(ray: Any, address: str | None) -> None:

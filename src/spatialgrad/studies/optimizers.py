@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spatialgrad.studies.base import Arm, Published, Scale, Search, Study, slug
-from spatialgrad.studies.sizes import DESK, POCKET, shortened, sized
+from spatialgrad.studies.sizes import POCKET, desk_text, shortened, sized
 from spatialgrad.train.config import USUAL_LR, TrainConfig
 from spatialgrad.train.optimizers import ROWS, with_row
 
@@ -127,8 +127,8 @@ OPTIMIZERS = Study(
         "paper": "The published settings. The paper searched learning rate and weight decay of each optimizer on 20 % "
         "of the training images, and prints neither the grid nor what it found; here it is 4 learning rates around the "
         "usual one and 3 weight decays, searched without SGS.",
-        "desk": f"{DESK} Learning rates are the usual ones (0.1 for SGD, PyTorch's defaults for all others) and weight "
-        "decay is 5e-4: nothing is searched.",
+        "desk": f"{desk_text(lr='the usual learning rates')} Those are 0.1 for SGD and PyTorch's defaults for others: "
+        "nothing is searched.",
         "pocket": f"{POCKET} Learning rates are the usual ones; nothing is searched.",
     },
     times={"paper": "about 280 GPU hours", "desk": "10 hours on 2 cores", "pocket": "4 minutes on 2 cores"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spatialgrad.studies.base import SCALES, Published, Scale, Study
-from spatialgrad.studies.plan import choose, count_runs
+from spatialgrad.studies.plan import choose, count_runs, make_plan
 from spatialgrad.studies.record import RunRecord, StudyRecord
 from spatialgrad.studies.status import RunStatus, run_status
 from spatialgrad.train.config_io import flatten, to_dict
@@ -35,7 +36,7 @@ def describe_all(studies: Iterable[Study]) -> RenderableType:
 
 def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> RenderableType:
     """Every arm of a study with what the paper prints, and the exact settings."""
-    arms = choose(study.arms(scale), only)
+    arms, plan = choose(study.arms(scale), only), make_plan(study, scale, Path("nowhere"), only=only)
     settings = [flatten(to_dict(arm.config)) for arm in arms]
     common = {
         name: value
@@ -56,15 +57,16 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
     parts: list[RenderableType] = [
         Text(f"{study.title} ({study.shows})\n{study.question}\n\nscale {scale}: {study.differences.get(scale, '')}"),
         Text(
-            f"{len(arms)} arms, {study.num_seeds[scale]} seeds, {count_runs(study, scale)} runs in all, "
-            f"{study.times.get(scale, 'time not known')}\n"
+            f"{len(arms)} arms, {study.num_seeds[scale]} seeds, {len(plan.jobs)} runs in all, "
+            f"{study.times.get(scale, 'time not known') if not only else 'a part of the study'}\n"
         ),
         table,
         Text("\nin common: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
     ]
     notes = {arm.note: arm for arm in arms if arm.note}
     parts += [Text(f"note on {', '.join(arm.group.values())} · {arm.label}: {note}") for note, arm in notes.items()]
-    for search in study.searches(scale):
+    wanted = {search.name for search in plan.searches}
+    for search in (search for search in study.searches(scale) if search.name in wanted):
         grid = ", ".join(f"{name} in {', '.join(map(_plain, values))}" for name, values in search.grid.items())
         points = math.prod(map(len, search.grid.values()))
         held_out = search.config.data.validation
@@ -94,12 +96,12 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     def statuses(runs: Iterable[RunRecord]) -> list[RunStatus]:
         for run in runs:
             if run.folder not in seen:
-                seen[run.folder] = run_status(folder / run.folder)
+                seen[run.folder] = _status(folder / run.folder)
         return [seen[run.folder] for run in runs]
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(dict.fromkeys(name for arm in record.arms for name in arm.group))
-    for column in (*columns, "arm", "runs", record.metric):
+    for column in (*columns, "arm", "runs", "result"):
         table.add_column(column)
     for search in record.searches:
         states = statuses([run for point in search.points for run in point.runs])
@@ -107,7 +109,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
         table.add_row(*[""] * len(columns), Text(name), _summary(states), Text(_best(folder, search.name)))
     for arm in record.arms:
         states = statuses(arm.runs)
-        mean = _mean(folder, arm.runs, record.metric)
+        mean = _mean(folder, arm.runs)
         cells = [arm.group.get(name, "") for name in columns]
         table.add_row(*map(Text, (*cells, arm.label)), _summary(states), Text(mean))
     counts = Counter(status.state for status in seen.values())
@@ -117,8 +119,8 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
         table,
     ]
     for name, status in seen.items():
-        if status.state == "failed":
-            parts.append(Text(f"\nfailed: {folder / name}\n  " + status.message.replace("\n", "\n  ")))
+        if status.state in ("failed", "damaged"):
+            parts.append(Text(f"\n{status.state}: {folder / name}\n  " + status.message.replace("\n", "\n  ")))
     return Group(*parts)
 
 
@@ -131,14 +133,38 @@ def _summary(states: list[RunStatus]) -> Text:
     return Text(", ".join(parts))
 
 
-def _mean(folder: Path, runs: Iterable[RunRecord], metric: str) -> str:
-    paths = [path for run in runs if (path := folder / run.folder / RESULT).exists()]
-    values = [float(json.loads(path.read_text())["value"]) for path in paths]
-    if not values:
+def _status(folder: Path) -> RunStatus:
+    """A run's state; one whose files cannot be read says so, and the others are shown all the same."""
+    try:
+        status = run_status(folder)
+        if status.state == "finished":
+            _result(folder)
+        return status
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return RunStatus(state="damaged", message=f"{type(error).__name__}: {error}")
+
+
+def _result(folder: Path) -> tuple[str, float] | None:
+    """Metric and value of a run that has finished."""
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text())
+    return str(result["metric"]), float(result["value"])
+
+
+def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
+    results = []
+    for run in runs:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # the state says so
+            results.append(_result(folder / run.folder))
+    known = [each for each in results if each is not None]
+    if not known:
         return "–"
-    mean = sum(values) / len(values)
+    # A backbone has another metric than the study.
+    metric, mean = known[0][0], sum(value for _, value in known) / len(known)
     shown = f"{mean:.1e}" if metric == "distance" else f"{100 * mean:.2f} %"
-    return f"{shown} (mean of {len(values)})" if len(values) > 1 else shown
+    return f"{metric} {shown}" + (f" (mean of {len(known)})" if len(known) > 1 else "")
 
 
 def _best(folder: Path, search: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,24 @@ class StudyRecord:
     """A remark of whoever ran it."""
     format: int = field(default=FORMAT)
 
+    def joined(self, other: StudyRecord) -> StudyRecord:
+        """This record, and what another one of the same study has beside it: further arms, seeds and searches."""
+        if (other.name, other.scale) != (self.name, self.scale):
+            return self
+        others = {arm.key: arm for arm in other.arms}
+        arms = [replace(arm, runs=_united(arm.runs, others[arm.key].runs)) if arm.key in others else arm
+                for arm in self.arms]  # fmt: skip
+        keys = {arm.key for arm in arms}
+        arms += [arm for arm in other.arms if arm.key not in keys]
+        names = {search.name for search in self.searches}
+        return replace(
+            self,
+            arms=tuple(arms),
+            searches=(*self.searches, *(search for search in other.searches if search.name not in names)),
+            seeds=tuple(sorted({*self.seeds, *other.seeds})),
+            note=self.note or other.note,
+        )
+
     def write(self, folder: Path) -> None:
         """Write it into the study's folder, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,10 +156,14 @@ def read_study(folder: Path | str) -> StudyRecord:
         )
         values |= {name: tuple(values[name]) for name in ("seeds", "figures")}
         return StudyRecord(**values, arms=arms, searches=searches)
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not a study's folder: {path} cannot be read ({error})") from error
     except (TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be understood: {type(error).__name__} {error}") from error
+
+
+def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
+    return tuple(sorted({*runs, *others}, key=lambda run: run.seed))
 
 
 def _runs(values: list[dict[str, Any]]) -> tuple[RunRecord, ...]:

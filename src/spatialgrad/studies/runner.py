@@ -16,6 +16,7 @@ from pathlib import Path
 from spatialgrad.studies.launch import IN_USE, Ended, Launcher
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.progress import StudyReporter
+from spatialgrad.studies.record import STUDY, read_study
 from spatialgrad.studies.search import GridSearch
 from spatialgrad.studies.sizes import with_values
 from spatialgrad.studies.status import FAILURE, forget_failure, record_failure
@@ -65,7 +66,11 @@ class Runner:
         self._jobs = {job.folder: job for job in plan.jobs}
         self._claims: dict[Path, ExitStack] = {}
         with planning(plan.folder):
-            plan.record.write(plan.folder)
+            record = plan.record
+            if (plan.folder / STUDY).exists():
+                # Another command may have extended the study since this one was planned.
+                record = record.joined(read_study(plan.folder))
+            record.write(plan.folder)
             self._searches = [GridSearch(plan.folder, record, reporter.message) for record in plan.searches]
 
     def run(self) -> Outcome:

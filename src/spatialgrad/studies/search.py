@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class GridSearch:
             if not trial.state.is_finished():
                 self._set_running(number)
                 state = TrialState.COMPLETE if value is not None else TrialState.FAIL
-                with _quiet():
+                with _quiet(), _unless_told():
                     self._study.tell(trial.number, value, state=state, skip_if_finished=True)
             self._ended.add(number)
 
@@ -132,7 +132,8 @@ class GridSearch:
         if trial.state is TrialState.WAITING:
             study_id = self._storage.get_study_id_from_name(self.record.name)
             trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
-            self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+            with _unless_told():
+                self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
 
 
 def point_value(folder: Path, point: PointRecord) -> float | None:
@@ -167,6 +168,15 @@ def _open(folder: Path, name: str) -> tuple[Any, optuna.Study]:
         study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
         study.get_trials(deepcopy=False)
     return storage, study
+
+
+@contextmanager
+def _unless_told() -> Iterator[None]:
+    """Another worker that has seen the same result may have told it a moment ago."""
+    from optuna.exceptions import UpdateFinishedTrialError
+
+    with suppress(UpdateFinishedTrialError):
+        yield
 
 
 @contextmanager

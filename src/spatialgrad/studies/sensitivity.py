@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spatialgrad.studies.base import Arm, Published, Scale, Study
-from spatialgrad.studies.sizes import DESK, POCKET, PUBLISHED_SETTINGS, shortened, sized
+from spatialgrad.studies.sizes import POCKET, PUBLISHED_SETTINGS, desk_text, shortened, sized
 from spatialgrad.train.config import TrainConfig
 
 MODELS = {"VGG-11": "vgg11", "ResNet-18": "resnet18"}
@@ -82,7 +82,7 @@ SENSITIVITY = Study(
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
         "paper": PUBLISHED_SETTINGS,
-        "desk": f"{DESK} Here 10, 20 and 60 epochs stand for 100, 200 and 600.",
+        "desk": f"{desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} The epochs stand for 100, 200 and 600.",
         "pocket": f"{POCKET} Here 2, 3 and 6 epochs stand for 100, 200 and 600.",
     },
     times={"paper": "about 140 GPU hours", "desk": "8 hours on 2 cores", "pocket": "4 minutes on 2 cores"},

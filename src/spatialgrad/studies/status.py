@@ -12,7 +12,7 @@ from spatialgrad.train.checkpoint import NEWEST
 from spatialgrad.train.run_folder import CONFIG, METRICS, RESULT, is_locked, read_lines, write_json
 
 FAILURE, OUTPUT = "failure.json", "output.txt"
-State = Literal["waiting", "running", "stopped", "failed", "finished"]
+State = Literal["waiting", "running", "stopped", "failed", "finished", "damaged"]
 
 
 @dataclass(frozen=True, kw_only=True)
