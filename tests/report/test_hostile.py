@@ -126,3 +126,14 @@ def test_data_of_scripts():
     text = script_data(values)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == values
+
+
+def test_a_command_and_a_seed_stay_what_they_are_in_markdown(tmp_path):
+    arms = [arm("a", "Origin", {"D": "x"}, (IMAGE,))]
+    record(arms, seeds=(0,), name=f"x\n```\n{SCRIPT}", scale=f"desk\n```\n{SCRIPT}", figures=()).write(tmp_path)
+    write_report([tmp_path])
+    text = (tmp_path / "report/report.md").read_text()
+    assert "<img" not in text
+    fenced = text[text.index("```bash") :].splitlines()
+    assert [line for line in fenced if line.startswith("```")] == ["```bash", "```"]
+    assert "<script" not in text.replace(fenced[1], "")

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy import stats
 from report_helpers import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
 from spatialgrad.report.commands import write_report
 from spatialgrad.studies.base import Published
+from spatialgrad.studies.record import PointRecord, SearchRecord
 
 
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])
@@ -168,3 +170,82 @@ def test_pocket_scale_makes_no_claim(tmp_path):
         assert ("**71.01 ± 1.01**" in markdown) == claims
         for text in (page, markdown):
             assert ("no claim about accuracy" in text) == (not claims)
+
+
+@pytest.mark.parametrize(("scale", "told"), [("paper", False), ("desk", True), ("pocket", True)])
+def test_published_values_of_another_scale_are_called_not_comparable(tmp_path, scale, told):
+    arms = [arm("a", "Origin", {"D": "x"}, (0,), reference=True, published=[Published(mean=73.7)])]
+    write_run(tmp_path / "runs/a/seed0", 0.5)
+    record(arms, seeds=(0,), scale=scale, figures=()).write(tmp_path)
+    write_report([tmp_path])
+    for name in ("index.html", "report.md"):
+        assert ("not comparable with ours" in (tmp_path / "report" / name).read_text()) == told
+
+
+def test_a_quoted_value_is_not_compared_with_the_papers_own(tmp_path):
+    printed = {"a": Published(mean=71.13), "b": Published(mean=70.99, source="others"), "c": Published(mean=71.65)}
+    arms = [arm(key, key, {"D": "x"}, (0,), reference=key == "a", published=[printed[key]]) for key in "abc"]
+    for key in "abc":
+        write_run(tmp_path / f"runs/{key}/seed0", 0.5)
+    record(arms, seeds=(0,), figures=()).write(tmp_path)
+    write_report([tmp_path])
+    assert [row["Published difference"] for row in html_rows(tmp_path / "report")] == ["–", "–", "+0.52"]
+
+
+def corrected(folder):
+    return [row["p"].rpartition(" ")[2] for row in html_rows(folder / "report") if row["p"] != "–"]
+
+
+def test_half_a_study_claims_no_more_than_the_whole(tmp_path):
+    arms = [arm("a", "Origin", {"D": "x"}, (0, 1, 2), reference=True)]
+    arms += [arm(key, key, {"D": "x"}, (0, 1, 2)) for key in "bcde"]
+    for key in "ab":
+        for seed in range(3):
+            value = 0.5 + 0.01 * seed + (0.02 + 0.001 * seed) * (key == "b")
+            write_run(tmp_path / f"runs/{key}/seed{seed}", value, seed=seed)
+    record(arms, figures=()).write(tmp_path)
+    write_report([tmp_path])
+    p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
+    assert corrected(tmp_path) == [f"{4 * p:.3f}"]
+
+
+def test_arms_that_share_runs_are_one_comparison(tmp_path):
+    arms = [arm(f"a{row}", "Origin", {"Row": row}, (0, 1, 2), reference=True) for row in "12"]
+    arms += [arm(f"b{row}", "SGS", {"Row": row}, (0, 1, 2)) for row in "12"]
+    arms = [replace(each, runs=arms[2 * (index // 2)].runs) for index, each in enumerate(arms)]
+    for seed in range(3):
+        write_run(tmp_path / f"runs/a1/seed{seed}", 0.5 + 0.01 * seed, seed=seed)
+        write_run(tmp_path / f"runs/b1/seed{seed}", 0.52 + 0.011 * seed, seed=seed)
+    record(arms, figures=()).write(tmp_path)
+    write_report([tmp_path])
+    p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
+    assert corrected(tmp_path) == [f"{p:.3f}"] * 2
+
+
+def test_a_curve_over_k_is_of_one_network_only(tmp_path):
+    arms, points = [], []
+    for model in ("M", "N"):
+        arms.append(arm(f"{model}-b", "Baseline", {"Model": model}, (0,), reference=True))
+        arms += [arm(f"{model}-k{k}", f"k = {k}", {"Model": model}, (0,), method="sgs", k=float(k)) for k in (1, 5)]
+    points = [PointRecord(values={"scaling.k": k}, runs=arms[i].runs) for i, k in ((1, 1.0), (2, 5.0))]
+    for each, value in zip(arms[:4], (0.5, 0.51, 0.52, 0.9), strict=True):  # of N, only the baseline is finished
+        write_run(tmp_path / each.runs[0].folder, value)
+    search = SearchRecord(name="k-of-M", fields=("scaling.k",), points=tuple(points))
+    record(arms, seeds=(0,), figures=("k-curve",), searches=(search,)).write(tmp_path)
+    write_report([tmp_path])
+    text = (tmp_path / "report/report.md").read_text()
+    assert "M: k = 1 0.50, k = 5 1.00." in text
+    assert "Bars of the held-out accuracy" in text
+    assert "N: k" not in text
+
+
+def test_a_note_is_told_once(tmp_path):
+    arms = [arm(f"a{row}", "Origin", {"Row": row}, (0,), reference=True) for row in "12"]
+    arms += [arm(f"b{row}", "SGS", {"Row": row}, (0,), note="beyond the paper") for row in "12"]
+    arms += [arm("c1", "Other", {"Row": "1"}, (0,), note="alone"), arm("c2", "Other", {"Row": "2"}, (0,))]
+    record(arms, seeds=(0,), figures=()).write(tmp_path)
+    write_report([tmp_path])
+    text = (tmp_path / "report/report.md").read_text()
+    assert text.count("beyond the paper") == 1
+    assert "SGS: beyond the paper" in text
+    assert "1 · Other: alone" in text

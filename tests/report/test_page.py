@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from report_helpers import architectures
+from report_helpers import architectures, arm, record, write_run
+from spatialgrad.report.commands import write_report
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -222,8 +223,6 @@ def test_without_javascript_everything_but_the_controls_is_there(page, opening):
 
 
 def test_a_table_of_seventeen_networks_has_a_row_for_each(networks, opening, tmp_path):
-    from spatialgrad.report.commands import write_report
-
     assert len(architectures(tmp_path / "again").arms) == 34
     with opening(write_report([networks], tmp_path)) as opened:
         titles = opened.page.locator("table.data").first.locator("thead th").all_inner_texts()
@@ -242,3 +241,17 @@ def test_a_table_of_seventeen_networks_has_a_row_for_each(networks, opening, tmp
         opened.page.locator("nav a", has_text="Learning curves").focus()
         opened.page.keyboard.press("Enter")
         assert opened.page.url.endswith("#study-1-learning-curves")
+
+
+def test_layers_of_very_deep_networks_can_be_chosen(tmp_path, opening):
+    """More values than a function of a browser takes arguments."""
+    layers = [(f"layer{number}", 3) for number in range(220)]
+    arms = [arm(key, key, {"D": "x"}, (0,), method="sgs") for key in "abcdefgh"]
+    for key in "abcdefgh":
+        write_run(tmp_path / f"runs/{key}/seed0", 0.5, epochs=13, layers=layers)
+    record(arms, seeds=(0,), figures=("scalings",)).write(tmp_path)
+    page = write_report([tmp_path])
+    assert page.stat().st_size < 3_000_000
+    with opening(page) as opened:
+        assert opened.errors == []
+        assert opened.page.locator(".depth label").count() == 220

@@ -116,6 +116,11 @@ def test_correction_skips_what_is_not_tested():
     assert third.holm is None
 
 
+def test_pending_comparisons_count_as_worse_ones():
+    assert holm([0.01, 0.2], pending=3) == pytest.approx([0.05, 0.8])
+    assert holm([0.01, 0.2, 1.0, 1.0, 1.0])[:2] == pytest.approx([0.05, 0.8])
+
+
 def test_a_winner_needs_pairs_an_interval_without_zero_and_a_corrected_p_value():
     good = Comparison(n=3, difference=1.0, low=0.5, high=1.5, p=0.01, holm=0.02)
     assert good.better

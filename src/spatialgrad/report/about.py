@@ -60,7 +60,8 @@ def facts(study: Collected) -> list[tuple[str, str]]:
 def command(study: Collected) -> str:
     """The command that does it again."""
     record = study.record
-    return f"spatialgrad study run {shlex.quote(record.name)} --scale {record.scale} --seeds {len(record.seeds)}"
+    name, scale = shlex.quote(record.name), shlex.quote(record.scale)
+    return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}"
 
 
 def troubles(study: Collected) -> list[Trouble]:

@@ -140,6 +140,20 @@ def heading_columns(names: Sequence[str], last: str) -> tuple[Column, ...]:
     return tuple(Column(title=name, numeric=False) for name in (*names, last))
 
 
+def arm_notes(arms: Sequence[Arm]) -> list[str]:
+    """What readers should know about arms, each text once, after the names of those that it is about."""
+    about: dict[str, list[Arm]] = {}
+    for arm in arms:
+        if arm.record.note:
+            about.setdefault(arm.record.note, []).append(arm)
+    found = []
+    for note, noted in about.items():
+        labels = {arm.label for arm in noted}
+        whole = len(noted) > 1 and len(labels) == 1 and all(a in noted for a in arms if a.label in labels)
+        found.append(f"{noted[0].label if whole else ', '.join(arm.name for arm in noted)}: {note}")
+    return found
+
+
 def group_names(arms: Sequence[Arm]) -> list[str]:
     """The columns that groups have."""
     return list(dict.fromkeys(name for arm in arms for name in arm.record.group))

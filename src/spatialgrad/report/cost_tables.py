@@ -8,6 +8,7 @@ from spatialgrad.report.cells import (
     Cell,
     Column,
     Table,
+    arm_notes,
     empty,
     group_names,
     heading_cells,
@@ -127,7 +128,7 @@ def distance_table(arms: Sequence[Arm]) -> Table:
         Column(title="Seeds"),
     )
     notes = ["Each is the largest over seeds."]
-    notes += [f"{arm.name}: {arm.record.note}" for arm in arms if arm.record.note]
+    notes += arm_notes(arms)
     return Table(
         caption="Two networks trained side by side: with branches, and with scaled gradients",
         columns=columns,

@@ -53,7 +53,7 @@ def _section(section: Section, heading: str) -> list[str]:
     if section.troubles:
         parts.append(f"{heading} Unfinished and damaged runs")
         rows = [
-            f"| {inline(t.run)} | {t.seed} | {inline(t.state)} | {inline(t.progress)} | {inline(t.message)} |"
+            "| " + " | ".join(inline(str(text)) for text in (t.run, t.seed, t.state, t.progress, t.message)) + " |"
             for t in section.troubles
         ]
         parts.append("\n".join(["| Run | Seed | State | Progress | What happened |", "|---|---:|---|---|---|", *rows]))
@@ -62,7 +62,8 @@ def _section(section: Section, heading: str) -> list[str]:
         parts.append("\n".join(f"- **{inline(each.title)}.** {inline(each.alt)}" for each in section.figures))
     parts.append(f"{heading} How it was made")
     parts.append("\n".join(f"- {inline(name)}: {inline(value)}" for name, value in section.facts))
-    parts.append(f"```bash\n{section.command}\n```")
+    # In one line: no name in it can end the block.
+    parts.append(f"```bash\n{' '.join(section.command.splitlines())}\n```")
     return parts
 
 

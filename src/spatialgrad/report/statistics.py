@@ -99,21 +99,32 @@ def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comp
     )
 
 
-def correct(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
-    """Comparisons with p values that are corrected by Holm's method for all that are tested here together."""
+def correct(comparisons: Sequence[Comparison | None], pending: int = 0) -> list[Comparison | None]:
+    """Comparisons with p values that are corrected by Holm's method for all that are tested here together.
+
+    Args:
+        comparisons: Those that are known.
+        pending: How many are planned, and wait for their runs. What is known counts as the best of all, so that a
+            report of half a study does not claim more than that of the whole.
+    """
     tested = [index for index, each in enumerate(comparisons) if each is not None and each.p is not None]
     corrected = list(comparisons)
-    for index, value in zip(tested, holm([_p(comparisons[index]) for index in tested]), strict=True):
+    for index, value in zip(tested, holm([_p(comparisons[index]) for index in tested], pending), strict=True):
         each = comparisons[index]
         corrected[index] = None if each is None else replace(each, holm=value)
     return corrected
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the smallest p times their number, the next times one less, never decreasing."""
-    number, largest = len(p_values), 0.0
-    corrected = [0.0] * number
-    for rank, index in enumerate(sorted(range(number), key=lambda index: p_values[index])):
+def holm(p_values: Sequence[float], pending: int = 0) -> list[float]:
+    """Holm's step-down correction: the smallest p times their number, the next times one less, never decreasing.
+
+    Args:
+        p_values: In any order.
+        pending: Further tests of the same family, as if each of them had p = 1.
+    """
+    number, largest = len(p_values) + pending, 0.0
+    corrected = [0.0] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (number - rank) * p_values[index]))
         corrected[index] = largest
     return corrected

@@ -8,6 +8,7 @@ from spatialgrad.report.cells import (
     Cell,
     Column,
     Table,
+    arm_notes,
     as_printed,
     capital,
     empty,
@@ -26,6 +27,10 @@ from spatialgrad.report.cells import (
 from spatialgrad.report.collect import Arm, Collected
 from spatialgrad.report.cost_tables import cost_table, distance_table, metrics_tables
 from spatialgrad.report.statistics import Comparison, compare, correct, summarize
+
+UNDER_WAY = ("waiting", "running", "stopped")
+"""States of runs that will have a value one day."""
+NOT_COMPARABLE = "Measured at paper scale, with other networks, images, epochs or metrics: not comparable with ours."
 
 
 def build_tables(study: Collected) -> tuple[Table, ...]:
@@ -48,11 +53,19 @@ def build_tables(study: Collected) -> tuple[Table, ...]:
 
 def compare_all(study: Collected) -> dict[str, Comparison | None]:
     """Every arm's comparison with its group's reference, by the arm's key, corrected for all of the study."""
-    arms = study.shown
-    raw = [
-        None if (reference := study.reference(arm)) is None else compare(arm.values, reference.values) for arm in arms
-    ]
-    return {arm.record.key: each for arm, each in zip(arms, correct(raw), strict=True)}
+    # Arms that share their runs are one comparison, not two.
+    runs_of = {arm.record.key: _compared_runs(study, arm) for arm in study.shown}
+    known: dict[tuple[str, ...], Comparison | None] = {}
+    pending = 0
+    for arm in study.shown:
+        runs, reference = runs_of[arm.record.key], study.reference(arm)
+        if reference is None or runs in known:
+            continue
+        known[runs] = comparison = compare(arm.values, reference.values)
+        waits = any(run.state in UNDER_WAY for run in (*arm.runs, *reference.runs))
+        pending += waits and len(arm.runs) > 1 and (comparison is None or comparison.p is None)
+    corrected = dict(zip(known, correct(list(known.values()), pending), strict=True))
+    return {key: corrected.get(runs) for key, runs in runs_of.items()}
 
 
 def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Table:
@@ -138,6 +151,11 @@ def _why_nothing(arm: Arm) -> str:
     return "waiting" if arm.runs else "not planned"
 
 
+def _compared_runs(study: Collected, arm: Arm) -> tuple[str, ...]:
+    reference = study.reference(arm)
+    return tuple(run.name for run in (*arm.runs, *(reference.runs if reference else ())))
+
+
 def _fewest_seeds(arms: Sequence[Arm]) -> Cell:
     return min((seeds_cell(arm) for arm in arms), key=lambda cell: (cell.sort, -len(cell.lines[0])))
 
@@ -165,8 +183,10 @@ def _published_difference(study: Collected, arm: Arm) -> Cell:
     reference = study.reference(arm)
     if reference is None or not arm.record.published or not reference.record.published:
         return empty()
-    # Only this paper's own values are compared with each other.
     own, base = arm.record.published[0], reference.record.published[0]
+    # Only this paper's own values are compared with each other.
+    if own.source != base.source:
+        return empty()
     value = own.mean - base.mean
     return Cell(lines=(signed(value),), sort=value)
 
@@ -189,11 +209,11 @@ def _result_notes(study: Collected) -> tuple[str, ...]:
             )
     if published:
         runs = f" over {record.published_seeds} runs" if record.published_seeds else ""
-        notes.append(f"Published: as printed in the paper{runs}.")
+        other = "" if record.scale == "paper" else f" {NOT_COMPARABLE}"
+        notes.append(f"Published: as printed in the paper{runs}.{other}")
     for source in dict.fromkeys(each.source for each in published if each.source != "paper"):
         notes.append(f"* measured by {source}, and quoted by the paper.")
-    notes += [f"{arm.name}: {arm.record.note}" for arm in study.shown if arm.record.note]
-    return tuple(notes)
+    return (*notes, *arm_notes(study.shown))
 
 
 def _caption(study: Collected) -> str:

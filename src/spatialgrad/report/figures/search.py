@@ -20,7 +20,7 @@ def k_curve(study: Collected, prefix: str) -> Figure | None:
     """The gain over k, normalised as in the paper: the baseline is 0, and k = 5 is 1."""
     curves: list[tuple[str, Curve, str]] = []
     for group, arms in study.groups.items():
-        points = _points(arms) or _searched(study)
+        points = _points(arms)
         baseline = next((arm for arm in arms if arm.record.reference), None)
         base = summarize(list(baseline.values.values())) if baseline else None
         if points and base is not None:
@@ -81,12 +81,13 @@ def search(study: Collected, prefix: str) -> Figure | None:
         best = each.best
         if best is not None:
             spoken.append(f"{each.record.name}: best {_values(best.record.values)} with {best.value:.2f} %")
+    kinds = dict.fromkeys("Heat map" if len(each.record.fields) == 2 else "Bars" for each in known)
     done = sum(point.value is not None for each in known for point in each.points)
     total, metric = sum(len(each.points) for each in known), metric_name(study.record.metric)
     return Figure(
         name="search",
         title="Search",
-        alt=f"Heat map of the held-out {metric} over the searched values. {speaking(spoken)}.",
+        alt=f"{' and '.join(kinds)} of the held-out {metric} over the searched values. {speaking(spoken)}.",
         caption=f"{capital(metric)} in per cent on held-out training images, {done} of {total} "
         "points; the best one is framed.",
         svg="".join(parts),
@@ -104,17 +105,6 @@ def _points(arms: Sequence[Arm]) -> Curve:
         if summary is not None:
             points.append((float(scaling["k"]), summary))
     return sorted(points, key=lambda point: point[0]) if len({k for k, _ in points}) > 1 else []
-
-
-def _searched(study: Collected) -> Curve:
-    points = []
-    for each in study.searches:
-        if each.record.fields == ("scaling.k",):
-            for point in each.points:
-                summary = summarize([run.value for run in point.runs if run.value is not None])
-                if summary is not None:
-                    points.append((float(point.record.values["scaling.k"]), summary))
-    return sorted(points, key=lambda point: point[0])
 
 
 def _normalised(points: Curve, base: float) -> tuple[Curve, str]:

@@ -69,7 +69,8 @@
   };
   for (const explorer of document.querySelectorAll(".explorer")) {
     const data = JSON.parse(explorer.querySelector("script").textContent);
-    const largest = Math.max(1.5, ...data.runs.flatMap((run) => run.G.flat(3).filter((value) => value !== null)));
+    // Not Math.max(...values): a function takes no hundred thousand arguments.
+    const largest = data.runs.flatMap((run) => run.G.flat(3)).reduce((most, value) => Math.max(most, value), 1.5);
     const runs = element("select", { class: "run" });
     data.runs.forEach((run, index) => runs.append(element("option", { value: index }, `${run.arm}, seed ${run.seed}`)));
     const slider = element("input", { type: "range", min: 0, step: 1, class: "update" });
