@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from test_resume import stopped_after
-from test_training_in_parallel import codes, start
+from test_training_in_parallel import codes, start, stop_after_seven_steps
 
 from dense_files import tiny_segmentation, write_camvid, write_cityscapes
 from spatialgrad.data import DataError, masked_eval_batches
@@ -182,6 +182,22 @@ def test_sharded_it_trains_as_with_ddp(root, tmp_path):
 
 
 @pytest.mark.slow
+def test_sharded_it_learns_what_ddp_learns_and_goes_on_bit_for_bit(root, tmp_path):
+    """FSDP: heads with a learning rate of their own, and an auxiliary head that tests do not call."""
+    options = {"epochs": 5, "machine": {"strategy": "fsdp"}}
+    assert codes(start(tiny_segmentation(tmp_path / "ddp", root, "sgs", epochs=5))) == [0, 0]
+    assert codes(start(tiny_segmentation(tmp_path / "whole", root, "sgs", **options))) == [0, 0]
+    lines = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("ddp", "whole")]
+    for a, b in zip(*lines, strict=True):
+        assert b["train_loss"] == pytest.approx(a["train_loss"], rel=1e-3)
+    config = tiny_segmentation(tmp_path / "run", root, "sgs", **options)
+    assert codes(start(config, stop_after_seven_steps)) == [143, 143]
+    assert codes(start(config)) == [0, 0]
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert json.loads((tmp_path / "run" / "examples" / "examples.json").read_text())["examples"]
+
+
+@pytest.mark.slow
 def test_onnx_computes_the_same(root, tmp_path):
     quietly(tiny_segmentation(tmp_path, root, "sgs"))
     session = onnxruntime.InferenceSession(export_onnx(tmp_path), providers=["CPUExecutionProvider"])
@@ -241,11 +257,21 @@ def test_the_backbone_of_a_classification_run(method, root, tmp_path):
         quietly(tiny_segmentation(tmp_path / "grey", root, **options))  # Fashion-MNIST is grey
     assert not (tmp_path / "grey").exists()
     saved = colour_(tmp_path / "pre")
-    quietly(tiny_segmentation(tmp_path / "run", root, **options))
+    _, said = quietly(tiny_segmentation(tmp_path / "run", root, **options))
+    assert "not finished" not in said
     found = weights(tmp_path / "run")
     for name, value in saved.items():
         if not name.startswith("fc.") and "running" not in name and "num_batches" not in name:
             torch.testing.assert_close(found[f"backbone.{name}"], value)
+
+
+def test_a_backbone_that_is_not_finished_is_told(root, tmp_path):
+    classifier = {"name": "resnet18-imagenet", "width": 1 / 16}
+    with pytest.raises(InterruptedTraining):
+        stopped_after(1, tiny(tmp_path / "pre", epochs=2, model=classifier, data={"limit": 64, "test_limit": 10}))
+    colour_(tmp_path / "pre")
+    _, said = quietly(tiny_segmentation(tmp_path / "run", root, model={"backbone": tmp_path / "pre"}, epochs=1))
+    assert f"the run in {tmp_path / 'pre'} is not finished" in " ".join(said.split())
 
 
 def colour_(folder):

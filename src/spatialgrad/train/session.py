@@ -44,7 +44,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
     stop = Stop(reporter.message)
     with stop.listening(), ExitStack() as stack:
         task = TASKS[config.task](config, machine.device)
-        machine.on_first(lambda: check_backbone(config, task))
+        machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
         machine.on_first(lambda: claim(config.folder, config))
         result: Result | None = machine.on_first(lambda: read_result(config.folder))

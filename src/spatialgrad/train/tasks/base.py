@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sized
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from spatialgrad.data.sampling import batch_bounds
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import TrainConfig
@@ -31,16 +34,19 @@ class Task(ABC):
         device: Where batches go.
     """
 
+    dataset: Any
+    """With a `description`, and the splits `train` and `test`, which have lengths."""
     headline: str
     """The metric that a result is known by; larger is better. The data set may decide about it."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
+        self._bounds = lru_cache(self.cut_into_batches)
 
     @property
-    @abstractmethod
     def description(self) -> str:
         """What a report calls the data."""
+        return str(self.dataset.description)
 
     @property
     @abstractmethod
@@ -48,21 +54,26 @@ class Task(ABC):
         """Shape of one input, without the batch."""
 
     @property
-    @abstractmethod
     def num_test(self) -> int:
         """Test images."""
+        return len(self.dataset.test)
 
     @abstractmethod
     def build_model(self) -> nn.Module:
         """A new network for these data; a function of torch's seed."""
 
-    @abstractmethod
     def steps_per_epoch(self, world_size: int) -> int:
         """Batches of each process in an epoch."""
+        return len(self._bounds(world_size))
 
-    @abstractmethod
     def batch_size(self, number: int, world_size: int) -> int:
         """Images of one batch of an epoch, over all processes."""
+        first, last = self._bounds(world_size)[number]
+        return last - first
+
+    def cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
+        """The first and one past the last image of each batch of an epoch."""
+        return batch_bounds(len(self.dataset.train), self.config.data.batch_size, world_size=world_size)
 
     @abstractmethod
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:

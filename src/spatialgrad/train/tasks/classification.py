@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +19,6 @@ from spatialgrad.data import (
     train_batches,
     validation_split,
 )
-from spatialgrad.data.sampling import batch_bounds
 from spatialgrad.models import create_model
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
@@ -42,26 +40,13 @@ class Classification(Task):
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.dataset = _on(device, load_images(config.data))
+        self.dataset: ImageDataset[Any] = _on(device, load_images(config.data))
         self.augmentation = _augmentation(config.data, self.dataset)
-        self._bounds = lru_cache(
-            lambda world_size: batch_bounds(len(self.dataset.train), config.data.batch_size, world_size=world_size)
-        )
-
-    @property
-    def description(self) -> str:
-        """What a report calls the data."""
-        return self.dataset.description
 
     @property
     def input_size(self) -> tuple[int, ...]:
         """Shape of one image."""
         return (self.dataset.channels, self.dataset.image_size, self.dataset.image_size)
-
-    @property
-    def num_test(self) -> int:
-        """Test images."""
-        return len(self.dataset.test)
 
     def build_model(self) -> nn.Module:
         """A new network with an output for every class."""
@@ -69,15 +54,6 @@ class Classification(Task):
         return create_model(
             model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=self.dataset.channels
         )
-
-    def steps_per_epoch(self, world_size: int) -> int:
-        """Batches of each process in an epoch."""
-        return len(self._bounds(world_size))
-
-    def batch_size(self, number: int, world_size: int) -> int:
-        """Images of one batch, over all processes."""
-        first, last = self._bounds(world_size)[number]
-        return last - first
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """An epoch's augmented images and labels."""

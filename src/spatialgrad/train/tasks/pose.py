@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +13,6 @@ from spatialgrad.data.batches import Batches
 from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
 from spatialgrad.data.people import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
-from spatialgrad.data.sampling import batch_bounds
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
 from spatialgrad.train.errors import ConfigError
@@ -37,7 +35,7 @@ class Pose(Task):
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.dataset = load_people(config.data)
+        self.dataset: PoseDataset = load_people(config.data)
         self.size = self.dataset.image_size
         self.skeleton = self.dataset.skeleton
         self.headline = self.skeleton.metric
@@ -45,38 +43,16 @@ class Pose(Task):
         self.augmentation = (
             PoseAugmentation(scale=config.pose.scale, rotation=config.pose.rotation) if config.data.augment else None
         )
-        self._bounds = lru_cache(
-            lambda world_size: batch_bounds(len(self.dataset.train), config.data.batch_size, world_size=world_size)
-        )
-
-    @property
-    def description(self) -> str:
-        """What a report calls the data."""
-        return self.dataset.description
 
     @property
     def input_size(self) -> tuple[int, ...]:
         """Shape of one image."""
         return (3, self.size, self.size)
 
-    @property
-    def num_test(self) -> int:
-        """Test images, each of one person."""
-        return len(self.dataset.test)
-
     def build_model(self) -> nn.Module:
         """A new network with a heat map for every joint."""
         model = self.config.model
         return create_model(model.name, num_classes=self.skeleton.num_joints, width=model.width)
-
-    def steps_per_epoch(self, world_size: int) -> int:
-        """Batches of each process in an epoch."""
-        return len(self._bounds(world_size))
-
-    def batch_size(self, number: int, world_size: int) -> int:
-        """Images of one batch, over all processes."""
-        first, last = self._bounds(world_size)[number]
-        return last - first
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """An epoch's augmented images, with joints, visibility and lengths."""

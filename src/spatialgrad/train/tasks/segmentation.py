@@ -6,7 +6,6 @@ The metrics come from one confusion matrix over all pixels of all test images, w
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,6 @@ from torch.nn import functional as F
 
 from spatialgrad.data.paired import STILL, Geometry, Size
 from spatialgrad.data.registry import load_for
-from spatialgrad.data.sampling import batch_bounds
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset, masked_eval_batches, masked_train_batches
 from spatialgrad.distributed import all_reduce_
 from spatialgrad.models import create_model
@@ -39,40 +37,31 @@ class Segmentation(Task):
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         super().__init__(config, device)
-        self.dataset = load_masks(config.data)
+        self.dataset: SegmentationDataset = load_masks(config.data)
         options = config.segmentation
         usual = Geometry(scale=options.scale, rotation=options.rotation, flip=True)
         self.geometry = usual if config.data.augment else STILL
-        self._bounds = lru_cache(self._cut_into_batches)
-
-    @property
-    def description(self) -> str:
-        """What a report calls the data."""
-        return self.dataset.description
 
     @property
     def input_size(self) -> tuple[int, ...]:
         """Shape of one test image, which the network gets whole."""
         return (len(self.dataset.mean), *self.dataset.image_size)
 
-    @property
-    def num_test(self) -> int:
-        """Test images."""
-        return len(self.dataset.test)
-
     def build_model(self) -> nn.Module:
         """A new network with an output for every class."""
         model, channels = self.config.model, len(self.dataset.mean)
         return create_model(model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=channels)
 
-    def steps_per_epoch(self, world_size: int) -> int:
-        """Batches of each process in an epoch."""
-        return len(self._bounds(world_size))
-
-    def batch_size(self, number: int, world_size: int) -> int:
-        """Images of one batch, over all processes."""
-        first, last = self._bounds(world_size)[number]
-        return last - first
+    def cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
+        """The first and one past the last image of each batch; two images per process at least."""
+        number, batch_size = len(self.dataset.train), self.config.data.batch_size
+        if min(number, batch_size) < 2 * world_size:
+            # The mean over a whole image is a single value, which batch normalization cannot normalize.
+            raise ConfigError(
+                f"{self.config.model.name} needs at least 2 images per process in a batch: data.batch_size is "
+                f"{batch_size} for {world_size} processes, of {number} training images"
+            )
+        return super().cut_into_batches(world_size)
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """An epoch's moved crops and their masks."""
@@ -160,16 +149,6 @@ class Segmentation(Task):
             "confusion": confusion_matrix(predicted, masks, self.dataset.num_classes),
         }
 
-    def _cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
-        number, batch_size = len(self.dataset.train), self.config.data.batch_size
-        if min(number, batch_size) < 2 * world_size:
-            # The mean over a whole image is a single value, which batch normalization cannot normalize.
-            raise ConfigError(
-                f"{self.config.model.name} needs at least 2 images per process in a batch: data.batch_size is "
-                f"{batch_size} for {world_size} processes, of {number} training images"
-            )
-        return batch_bounds(number, batch_size, world_size=world_size)
-
 
 def load_masks(config: DataConfig) -> SegmentationDataset:
     """The data set that a config describes."""
@@ -210,7 +189,7 @@ def scores(confusion: Tensor) -> dict[str, float]:
         pixels that was found, mean over the classes that were there. `allacc`: share of all pixels that was found.
         Each is 0 where there is nothing to take a mean of.
     """
-    table = confusion.double().cpu()
+    table = confusion.cpu().double()  # not every device knows 64 bits
     right, true, predicted = table.diag(), table.sum(1), table.sum(0)
     union = true + predicted - right
     return {
