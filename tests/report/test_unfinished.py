@@ -207,3 +207,13 @@ def test_the_point_that_was_chosen_is_the_best_one(tmp_path):
     (tmp_path / "searches/alpha-beta/best.json").write_text('{"values": {"scaling.alpha": 0.8, "scaling.beta": 1.7}}')
     write_report([tmp_path])
     assert "alpha-beta: best α = 0.8, β = 1.7 with" in (tmp_path / "report/index.html").read_text()
+
+
+def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
+    import shutil
+
+    shutil.copytree(real, tmp_path / "study", ignore=shutil.ignore_patterns("report"))
+    for seed in (0, 1):
+        (tmp_path / f"study/runs/tiny-sgs/seed{seed}/result.json").unlink()
+    page, _ = texts(tmp_path / "study")
+    assert "Not trained to the end: Fashion-MNIST · SGS (ours) (3 of 3 epochs)." in page

@@ -72,6 +72,7 @@ def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
     found: list[tuple[str, str, list[Matrix | None]]] = []
     names: list[str] = []
     problems: list[str] = []
+    unfinished: list[str] = []
     for arm in study.shown:
         run = _first_with_weights(arm)
         if run is None:
@@ -81,12 +82,15 @@ def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
         except CheckpointError as error:
             problems.append(str(error).replace(f"{study.folder}/", ""))
             continue
+        if run.state != "finished":
+            unfinished.append(f"{arm.name} ({run.epoch} of {run.epochs} epochs)")
         names = names or _published_layers(arm, list(layers)) or _chosen(list(layers), 3)
         found.append(("|W|", arm.name, [layers.get(name) for name in names]))
         if run.scalings:
             found.append(("G", arm.name, [run.scalings[-1].layers.get(name) for name in names]))
     title = "Kernel magnitudes, with and without scaling"
     damaged = f" Left out: {'; '.join(problems)}." if problems else ""
+    under_way = f" Not trained to the end: {'; '.join(unfinished)}." if unfinished else ""
     if not found:
         empty = Figure(name="kernel-magnitudes", title=title, alt=f"{title}: {NO_DATA}.{damaged}", caption=damaged)
         return empty if problems else None
@@ -104,7 +108,8 @@ def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
         title=title,
         alt=f"Heat maps of mean kernel magnitudes and scalings. {speaking(spoken)}.",
         caption="|W|: mean of the absolute weights over channels, divided by its own mean; G: scaling of the last "
-        f"update. First, middle and last convolution; one seed; |W| and G have their own scales of colours.{damaged}",
+        f"update. First, middle and last convolution; one seed; |W| and G have their own scales of colours."
+        f"{under_way}{damaged}",
         svg=svg,
         width=1.1 * width,
     )
