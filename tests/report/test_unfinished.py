@@ -216,4 +216,4 @@ def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
     for seed in (0, 1):
         (tmp_path / f"study/runs/tiny-sgs/seed{seed}/result.json").unlink()
     page, _ = texts(tmp_path / "study")
-    assert "Not trained to the end: Fashion-MNIST · SGS (ours) (3 of 3 epochs)." in page
+    assert "Not trained to the end: SGS (ours) (3 of 3 epochs)." in page

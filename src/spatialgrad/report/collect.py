@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from spatialgrad.report.examples import Examples, read_examples
-from spatialgrad.report.reading import matrix, number, read_entries, read_mapping
+from spatialgrad.report.reading import matrix, number, read_best, read_entries, read_mapping
 from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord, read_study
-from spatialgrad.studies.search import BEST
 from spatialgrad.studies.status import FAILURE, State, run_status
 from spatialgrad.train.clock import PHASES
 from spatialgrad.train.run_folder import CONFIG, ENVIRONMENT, METRICS, RESULT, TIMINGS
@@ -145,8 +144,7 @@ class Search:
     def best(self) -> Point | None:
         """The point that tunes arms; until it is decided, that with the largest mean, the first of several."""
         known = [point for point in self.points if point.value is not None]
-        if self.chosen is not None:
-            known = [point for point in known if point.record.values == self.chosen] or known
+        known = [point for point in known if point.record.values == self.chosen] or known
         return max(known, key=lambda point: point.value or 0.0, default=None)
 
     @property
@@ -231,18 +229,11 @@ def collect(folder: Path | str) -> Collected:
         Search(
             record=search,
             points=tuple(Point(record=point, runs=runs(point.runs)) for point in search.points),
-            chosen=_chosen_values(folder, search.name),
+            chosen=read_best(folder, search.name),
         )
         for search in record.searches
     )
     return Collected(folder=folder, record=record, arms=arms, searches=searches)
-
-
-def _chosen_values(study: Path, search: str) -> Mapping[str, Any] | None:
-    path = study / "searches" / search / BEST
-    inside = path.resolve().is_relative_to(study.resolve())
-    values = (read_mapping(path, lambda text: None) or {}).get("values") if inside else None
-    return values if isinstance(values, dict) else None
 
 
 def _read_run(study: Path, record: RunRecord, metric: str | None) -> Run:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spatialgrad.studies.search import BEST
+
 Complain = Callable[[str], None]
 """Called with a line that names the file and what is wrong with it."""
 
@@ -51,6 +53,14 @@ def read_entries(path: Path, complain: Complain) -> list[dict[str, Any]]:
         first = ", ".join(map(str, damaged[:3])) + (" …" if len(damaged) > 3 else "")
         complain(f"{path.name} is damaged in line {first}, left out here")
     return entries
+
+
+def read_best(study: Path, search: str) -> Mapping[str, Any] | None:
+    """The values that a search has chosen for its arms; None until then."""
+    path = study / "searches" / search / BEST
+    inside = path.resolve().is_relative_to(study.resolve())
+    values = (read_mapping(path, lambda text: None) or {}).get("values") if inside else None
+    return values if isinstance(values, dict) else None
 
 
 def number(values: Mapping[str, Any], name: str) -> float | None:
