@@ -53,9 +53,14 @@ def accelerator(request):
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
 
+    def forget():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+
+    # A Transformers Trainer, or an example, that ran in this process before leaves its own state behind.
+    forget()
     yield Accelerator(cpu=True, **getattr(request, "param", {}))
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    forget()
 
 
 @pytest.fixture(scope="module")
