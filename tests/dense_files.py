@@ -1,7 +1,6 @@
 """Small data sets for segmentation in the published layouts, and a tiny training on one."""
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from spatialgrad.train import (
     ScheduleConfig,
     TrainConfig,
 )
+from train_helpers import with_groups
 
 HEIGHT, WIDTH = 40, 56
 
@@ -88,7 +88,4 @@ def tiny_segmentation(out, root, method="baseline", *, epochs=2, **groups):
         machine=MachineConfig(accelerator="cpu", threads=1),
         out=Path(out),
     )
-    for group, values in groups.items():
-        changed = replace(getattr(config, group), **values) if isinstance(values, dict) else values
-        config = replace(config, **{group: changed})
-    return config
+    return with_groups(config, groups)

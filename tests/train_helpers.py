@@ -55,6 +55,11 @@ def tiny(out, method="baseline", *, epochs=3, **groups):
         machine=MachineConfig(accelerator="cpu", threads=1),
         out=Path(out),
     )
+    return with_groups(config, groups)
+
+
+def with_groups(config, groups):
+    """A config with fields changed, by group: `{"budget": {"checkpoint_steps": 1}}`."""
     for group, values in groups.items():
         changed = replace(getattr(config, group), **values) if isinstance(values, dict) else values
         config = replace(config, **{group: changed})

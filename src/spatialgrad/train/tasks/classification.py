@@ -22,6 +22,7 @@ from spatialgrad.data import (
 from spatialgrad.models import create_model
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
+from spatialgrad.train.tasks.parts import limited
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import DataConfig, TrainConfig
@@ -109,16 +110,12 @@ def load_images(config: DataConfig) -> ImageDataset[Any]:
     dataset = load_dataset(config.name, config.root, image_size=size)
     if config.validation:
         dataset = validation_split(dataset, config.validation, seed=config.split_seed)
-    sizes = {"train": len(dataset.train), "test": len(dataset.test)}
-    for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
-        if limit is not None and limit > sizes[split]:
-            raise ConfigError(f"invalid data.{field}: {dataset.name} has {sizes[split]} {split} images, not {limit}")
-        if limit is not None and limit < sizes[split]:
-            images = getattr(dataset, split)
-            _, chosen = stratified_indices(images.labels, limit / len(images), seed=config.split_seed)
-            description = f"{dataset.description}, {limit:,} {split} images"
-            dataset = replace(dataset, description=description, **{split: images.select(chosen)})
-    return dataset
+
+    def choose(images: Any, limit: int) -> Tensor:
+        """The same share of every class."""
+        return stratified_indices(images.labels, limit / len(images), seed=config.split_seed)[1]
+
+    return limited(dataset, config, choose)
 
 
 def _augmentation(config: DataConfig, dataset: ImageDataset[Any]) -> Augmentation | None:
