@@ -10,8 +10,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import RunRecord, SearchRecord
-from spatialgrad.studies.search import BEST, DAMAGED, JOURNAL, GridSearch, point_value
+from spatialgrad.studies.record import BEST, RunRecord, SearchRecord
+from spatialgrad.studies.search import DAMAGED, JOURNAL, GridSearch, point_value
 from spatialgrad.train.run_folder import read_config
 from study_helpers import InProcess, console, results, run_here, sessions, tiny_study
 from train_helpers import Process, wait_for

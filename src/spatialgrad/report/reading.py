@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.search import BEST
+from spatialgrad.studies.record import best_file
 
 Complain = Callable[[str], None]
 """Called with a line that names the file and what is wrong with it."""
@@ -57,7 +57,7 @@ def read_entries(path: Path, complain: Complain) -> list[dict[str, Any]]:
 
 def read_best(study: Path, search: str) -> Mapping[str, Any] | None:
     """The values that a search has chosen for its arms; None until then."""
-    path = study / "searches" / search / BEST
+    path = best_file(study, search)
     inside = path.resolve().is_relative_to(study.resolve())
     values = (read_mapping(path, lambda text: None) or {}).get("values") if inside else None
     return values if isinstance(values, dict) else None

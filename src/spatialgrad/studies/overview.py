@@ -16,7 +16,7 @@ from rich.text import Text
 
 from spatialgrad.studies.base import SCALES, Published, Scale, Study
 from spatialgrad.studies.plan import choose, count_runs, make_plan
-from spatialgrad.studies.record import RunRecord, StudyRecord
+from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
 from spatialgrad.studies.status import RunStatus, run_status
 from spatialgrad.train.config_io import flatten, to_dict
 from spatialgrad.train.run_folder import RESULT
@@ -168,9 +168,7 @@ def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
 
 
 def _best(folder: Path, search: str) -> str:
-    from spatialgrad.studies.search import BEST
-
-    path = folder / "searches" / search / BEST
+    path = best_file(folder, search)
     if not path.exists():
         return "–"
     values: Mapping[str, Any] = json.loads(path.read_text())["values"]

@@ -22,7 +22,7 @@ from spatialgrad.studies.base import Kind, Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.run_folder import write_json
 
-STUDY = "study.json"
+STUDY, BEST = "study.json", "best.json"
 FORMAT = 1
 
 
@@ -164,6 +164,11 @@ def read_study(folder: Path | str) -> StudyRecord:
 
 def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
     return tuple(sorted({*runs, *others}, key=lambda run: run.seed))
+
+
+def best_file(study: Path, search: str) -> Path:
+    """Where the point that a search has chosen is written, in a study's folder."""
+    return study / "searches" / search / BEST
 
 
 def _runs(values: list[dict[str, Any]]) -> tuple[RunRecord, ...]:

@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.studies.record import PointRecord, SearchRecord
+from spatialgrad.studies.record import PointRecord, SearchRecord, best_file
 from spatialgrad.train.run_folder import RESULT, write_json
 
 if TYPE_CHECKING:
     import optuna
 
-JOURNAL, DAMAGED, BEST = "searches.log", "searches.damaged.log", "best.json"
+JOURNAL, DAMAGED = "searches.log", "searches.damaged.log"
 
 
 class GridSearch:
@@ -80,7 +80,7 @@ class GridSearch:
 
         What was chosen once stays, also when points that failed are tried again: arms may be trained with it.
         """
-        path = self.folder / "searches" / self.record.name / BEST
+        path = best_file(self.folder, self.record.name)
         if not path.exists():
             from optuna.trial import TrialState
 
