@@ -25,11 +25,11 @@ from torch.nn import functional as F
 from spatialgrad.data import ImageDataset, eval_batches, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainConfig, recipe
-from spatialgrad.train.engine import CHECKPOINT_SHARE, Trainer
-from spatialgrad.train.machine import Machine
-from spatialgrad.train.progress import Plan, make_reporter
-from spatialgrad.train.run_folder import claim, locked
-from spatialgrad.train.stop import Stop
+from spatialgrad.train.engine.machine import Machine
+from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.engine.trainer import CHECKPOINT_SHARE, Trainer
+from spatialgrad.train.runs.console import Plan, make_reporter
+from spatialgrad.train.runs.folder import claim, locked
 from spatialgrad.train.tasks.classification import Classification
 
 EPOCHS = 1000

@@ -18,8 +18,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from spatialgrad import SpatialGradientScaling
-from spatialgrad.capture import named_convolutions, observing
 from spatialgrad.models import create_model
+from spatialgrad.sgs.layers import observing
+from spatialgrad.torch_utils.modules import named_convolutions
 
 LIMIT = 1.5
 CASES = [("vgg11", 2), ("vgg16-slim", 2), ("vgg16-slim", 20), ("vgg19", 2), ("resnet34", 2)]

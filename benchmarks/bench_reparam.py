@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model
 from spatialgrad.reparam import ACB, DBB, Count, Method, RepVGG, count, reparameterize_
-from spatialgrad.reparam.growth import grow_
+from spatialgrad.reparam.dyrep.growth import grow_
 
 CONFIGS: dict[str, Method] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
 METHODS = ("plain", "SGS", "ACB", "RepVGG", "DBB", "DyRep")

@@ -18,9 +18,10 @@ from side_by_side import interleaved_medians
 from torch import Tensor
 
 from spatialgrad import SpatialGradientScaling, scaling_from_dependence
-from spatialgrad.capture import named_convolutions, observing
-from spatialgrad.dependence import MutualInformation, Window, histogram
 from spatialgrad.models import create_model
+from spatialgrad.sgs.dependence import MutualInformation, Window, histogram
+from spatialgrad.sgs.layers import observing
+from spatialgrad.torch_utils.modules import named_convolutions
 
 
 def capture_maps(model: torch.nn.Module, images: Tensor) -> list[tuple[Tensor, Window]]:

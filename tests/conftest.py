@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from helpers import define_torchvision_operators
+from support.common import define_torchvision_operators
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 QUICK = {"plain_pytorch", "lightning_callback", "transformers_trainer"}
 # As `python example.py`, but where torchvision was built for another torch.
 RUN = """
-import helpers, runpy, sys
-helpers.define_torchvision_operators()
+import runpy, sys
+from support import common
+common.define_torchvision_operators()
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 

@@ -1,15 +1,15 @@
 """Spatial gradient scaling for any PyTorch ConvNet."""
 
-from spatialgrad.dependence import autocorrelation, normalized_mutual_information
-from spatialgrad.gradients import scale_gradients_
-from spatialgrad.scaler import NoEffectWarning, SpatialGradientScaling
-from spatialgrad.scaling import (
+from spatialgrad.sgs.dependence import autocorrelation, normalized_mutual_information
+from spatialgrad.sgs.matrices import (
     Explanation,
     explain,
     scaling_from_dependence,
     scaling_from_masks,
     scaling_from_ratios,
 )
+from spatialgrad.sgs.scaler import NoEffectWarning, SpatialGradientScaling
+from spatialgrad.sgs.step_hook import scale_gradients_
 
 __version__ = "0.1.0"
 

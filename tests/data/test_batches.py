@@ -5,7 +5,6 @@ import sys
 import pytest
 import torch
 
-from data_files import write_tree
 from spatialgrad.data import (
     Augmentation,
     ImageDataset,
@@ -15,6 +14,7 @@ from spatialgrad.data import (
     steps_per_epoch,
     train_batches,
 )
+from support.data_files import write_tree
 
 JITTER = Augmentation(crop_padding=2, flip=True, cutout=8, brightness=0.4, contrast=0.4, saturation=0.4)
 

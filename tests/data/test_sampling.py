@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spatialgrad.data.rng import generator_for
 from spatialgrad.data.sampling import batch_bounds, check_shares, epoch_order, rank_bounds
-from spatialgrad.data.seeding import generator_for
 
 
 @settings(deadline=None)

@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-from helpers import TinyNet
 from spatialgrad import integrations
 from spatialgrad.integrations.session import Session, load_framework
+from support.common import TinyNet
 
 
 def test_no_framework_is_loaded_before_it_is_asked_for():

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from helpers import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
+from support.common import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
 
 define_torchvision_operators()
 pl = importlib.import_module("lightning.pytorch")

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from helpers import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
-from ranks import Ranks
 from spatialgrad import SpatialGradientScaling
+from support.common import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
+from support.ranks import Ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks"), pytest.mark.timeout(300)]
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
-from helpers import TinyNet, define_torchvision_operators, images, same_weights, step_by_hand_
 from spatialgrad import NoEffectWarning, SpatialGradientScaling
+from support.common import TinyNet, define_torchvision_operators, images, same_weights, step_by_hand_
 
 define_torchvision_operators()
 transformers = importlib.import_module("transformers")

@@ -9,7 +9,7 @@ from torch import nn
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model, list_models, model_info
-from spatialgrad.models.backbone import load_backbone_
+from spatialgrad.models.resnet_encoder import load_backbone_
 from spatialgrad.reparam import DBB, count, merge, reparameterize_
 
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "pose.md"

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from reparam_helpers import SmallNet, batches
 from spatialgrad.reparam.calibrate import calibrate_
+from support.reparam import SmallNet, batches
 
 
 def test_statistics_are_those_of_the_data():

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from reparam_helpers import SmallNet, batches, evaluate, randomize_, relative, train
 from spatialgrad.models import create_model, list_models
 from spatialgrad.reparam import (
     ACB,
@@ -18,6 +17,7 @@ from spatialgrad.reparam import (
     named_blocks,
     reparameterize_,
 )
+from support.reparam import SmallNet, batches, evaluate, randomize_, relative, train
 
 METHODS = {"acb": ACB(), "repvgg": RepVGG(), "dbb": DBB(), "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)])}
 X = torch.randn(4, 3, 10, 10)

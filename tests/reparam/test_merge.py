@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from reparam_helpers import SmallNet, batches, evaluate, randomize_, relative, train
 from spatialgrad.reparam import (
     ACB,
     DBB,
@@ -20,6 +19,7 @@ from spatialgrad.reparam import (
     named_blocks,
     reparameterize_,
 )
+from support.reparam import SmallNet, batches, evaluate, randomize_, relative, train
 
 METHODS = {"acb": ACB(), "repvgg": RepVGG(), "dbb": DBB(), "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)])}
 X = torch.randn(4, 3, 10, 10)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from report_helpers import architectures, real_study, search_study, table_1
+from support.report import architectures, real_study, search_study, table_1
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -99,6 +99,6 @@ def searched(tmp_path_factory):
 @pytest.fixture(scope="session")
 def page(real, cifar, networks, searched, tmp_path_factory):
     """One page about all of them."""
-    from spatialgrad.report.commands import write_report
+    from spatialgrad.report.write import write_report
 
     return write_report([cifar, real, searched, networks], tmp_path_factory.mktemp("page"))

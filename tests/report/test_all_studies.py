@@ -2,10 +2,10 @@
 
 import pytest
 
-from spatialgrad.report.commands import write_report
-from spatialgrad.studies.base import SCALES
+from spatialgrad.report.write import write_report
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.registry import STUDIES
+from spatialgrad.studies.study import SCALES
 
 
 @pytest.mark.parametrize("name", sorted(STUDIES))

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from report_helpers import accuracies, html_rows, markdown_rows, minus, text_of
-from spatialgrad import commands
-from study_helpers import run_here, tiny_study
+from spatialgrad.cli import commands
+from support.report import accuracies, html_rows, markdown_rows, minus, text_of
+from support.studies import run_here, tiny_study
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from report_helpers import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
-from spatialgrad.report.commands import write_report
-from spatialgrad.studies.base import Published
+from spatialgrad.report.write import write_report
 from spatialgrad.studies.record import PointRecord, SearchRecord
+from spatialgrad.studies.study import Published
+from support.report import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
 
 
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from report_helpers import arm, record, search_study, write_run
-from spatialgrad.report.collect import collect
-from spatialgrad.report.commands import write_report
+from spatialgrad.report.load import collect
+from spatialgrad.report.write import write_report
 from spatialgrad.studies.record import RunRecord
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.run_folder import locked
+from spatialgrad.train.runs.folder import locked
+from support.report import arm, record, search_study, write_run
 
 
 @pytest.fixture

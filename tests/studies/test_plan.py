@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from spatialgrad.studies.base import Arm
 from spatialgrad.studies.plan import choose, make_plan
-from spatialgrad.studies.progress import StudyReporter
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
-from spatialgrad.studies.runner import Runner
+from spatialgrad.studies.run.console import StudyReporter
+from spatialgrad.studies.run.runner import Runner
+from spatialgrad.studies.study import Arm
 from spatialgrad.train import ConfigError, OtherConfigError
-from spatialgrad.train.stop import Stop
-from study_helpers import InProcess, tiny_config, tiny_study
-from train_helpers import SILENT
+from spatialgrad.train.engine.signals import Stop
+from support.studies import InProcess, tiny_config, tiny_study
+from support.training import SILENT
 
 
 def folders(plan):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from spatialgrad.train import CheckpointError, ConfigError, export_onnx, load_model
-from train_helpers import quietly, tiny
+from support.training import quietly, tiny
 
 
 @pytest.mark.parametrize("method", ["sgs", "dbb", "dyrep"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spatialgrad.train import ROWS, ConfigError, OptimizerConfig, TrainConfig, recipe, with_row
-from spatialgrad.train.optimizers import build_optimizer
+from spatialgrad.train.engine.optim import build_optimizer
 
 
 def numbers(config):

@@ -7,12 +7,12 @@ for images, labels in train_batches(dataset, 128, seed=0, epoch=0, augmentation=
 
 from spatialgrad.data.augment import Augmentation
 from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
-from spatialgrad.data.dataset import ImageDataset, MemorySplit, Split
+from spatialgrad.data.classification import ImageDataset, MemorySplit, Split
 from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
-from spatialgrad.data.folder import FolderSplit
-from spatialgrad.data.people import People, PoseDataset
+from spatialgrad.data.pose import People, PoseDataset
 from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset, load_for
 from spatialgrad.data.segmentation import SegmentationDataset, masked_eval_batches, masked_train_batches
+from spatialgrad.data.sets.folder import FolderSplit
 from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [

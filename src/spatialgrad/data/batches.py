@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.augment import Augmentation, augment, draw, normalize
-from spatialgrad.data.dataset import ImageDataset, ResizedCrop
+from spatialgrad.data.classification import ImageDataset, ResizedCrop
+from spatialgrad.data.rng import generator_for
 from spatialgrad.data.sampling import batch_bounds, check_shares, epoch_order, rank_bounds
-from spatialgrad.data.seeding import generator_for
 
 Batch = tuple[Tensor, Tensor]
 

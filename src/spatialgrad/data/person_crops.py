@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.image_files import ImageFiles
-from spatialgrad.data.images import image_size
+from spatialgrad.data.files.image_files import ImageFiles
+from spatialgrad.data.files.images import image_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image

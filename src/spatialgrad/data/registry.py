@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.data import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
-from spatialgrad.data.dataset import ImageDataset
+from spatialgrad.data.classification import ImageDataset
+from spatialgrad.data.sets import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
 from spatialgrad.data.source import Report, Source
 
 SOURCES: dict[str, Source] = {

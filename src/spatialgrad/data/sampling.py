@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spatialgrad.data.seeding import generator_for
+from spatialgrad.data.rng import generator_for
 
 
 def epoch_order(count: int, *, seed: int, epoch: int) -> Tensor:

@@ -14,10 +14,10 @@ from torch import Tensor
 from spatialgrad.data.augment import normalize
 from spatialgrad.data.batches import Batches
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.image_files import ImageFiles
-from spatialgrad.data.images import decode
-from spatialgrad.data.paired import STILL, Geometry, Size, crop_matrix, draw_move, warp_image, warp_mask
+from spatialgrad.data.files.image_files import ImageFiles
+from spatialgrad.data.files.images import decode
 from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
+from spatialgrad.data.warp import STILL, Geometry, Size, crop_matrix, draw_move, warp_image, warp_mask
 
 IGNORE = 255
 """The class of pixels that are neither learned nor counted."""

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spatialgrad.data.dataset import ImageDataset, S
-from spatialgrad.data.seeding import generator_for
+from spatialgrad.data.classification import ImageDataset, S
+from spatialgrad.data.rng import generator_for
 
 
 def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:

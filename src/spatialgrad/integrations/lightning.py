@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from spatialgrad.integrations.session import Session, load_framework
-from spatialgrad.measure import Forward, default_forward
-from spatialgrad.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.torch_utils.loaders import Forward, default_forward
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

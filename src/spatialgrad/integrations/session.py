@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.measure import Forward
-from spatialgrad.scaler import NoEffectWarning, SpatialGradientScaling, check_settings
+from spatialgrad.sgs.scaler import NoEffectWarning, SpatialGradientScaling, check_settings
+from spatialgrad.torch_utils.loaders import Forward
 
 
 class Session:

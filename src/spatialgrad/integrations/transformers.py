@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from spatialgrad.integrations.session import Session, load_framework
-from spatialgrad.measure import Forward
-from spatialgrad.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.torch_utils.loaders import Forward
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

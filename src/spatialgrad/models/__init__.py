@@ -4,7 +4,6 @@
 what is known about one. Importing this package registers every family.
 """
 
-from spatialgrad.models.backbone import Backbone, BackboneError, load_backbone_
 from spatialgrad.models.mobilenetv2 import MobileNetV2
 from spatialgrad.models.pose_resnet import PoseResNet
 from spatialgrad.models.preactresnet import PreActResNet
@@ -12,6 +11,7 @@ from spatialgrad.models.pspnet import PSPNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
 from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
+from spatialgrad.models.resnet_encoder import Backbone, BackboneError, load_backbone_
 from spatialgrad.models.seresnet import SEBasicBlock
 from spatialgrad.models.shufflenet import ShuffleNet
 from spatialgrad.models.vgg import VGG

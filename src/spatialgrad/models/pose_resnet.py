@@ -15,10 +15,10 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from spatialgrad.models.backbone import Backbone
 from spatialgrad.models.layers import scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet import DEPTHS
+from spatialgrad.models.resnet_encoder import Backbone
 
 MAP_STRIDE = 4
 """Pixels of the image, in each direction, for which a pixel of the heat maps stands."""

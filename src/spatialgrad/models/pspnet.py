@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spatialgrad.models.backbone import Backbone
 from spatialgrad.models.layers import init_he_, scale_channels
 from spatialgrad.models.registry import ModelInfo, register
+from spatialgrad.models.resnet_encoder import Backbone
 
 STRIDE = 8
 """Pixels of the image from one pixel of the maps to the next."""

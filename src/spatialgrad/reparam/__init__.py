@@ -3,16 +3,13 @@
 `reparameterize_(model, DBB())` before training, `merge(model)` after it.
 """
 
-from spatialgrad.reparam.acb import ACB
-from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError
-from spatialgrad.reparam.branches import Branches, equivalent_scaling
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, named_blocks
 from spatialgrad.reparam.convert import reparameterize_
-from spatialgrad.reparam.count import Count, count
-from spatialgrad.reparam.dbb import DBB
-from spatialgrad.reparam.dyrep import Adjustment, DyRep, DyRepConfig
+from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep, DyRepConfig
+from spatialgrad.reparam.masked import Branches, equivalent_scaling
 from spatialgrad.reparam.merge import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
-from spatialgrad.reparam.repvgg import RepVGG
-from spatialgrad.reparam.surgery import named_blocks
+from spatialgrad.reparam.methods import ACB, DBB, RepVGG
+from spatialgrad.torch_utils.flops import Count, count
 
 __all__ = [
     "ACB",

@@ -7,10 +7,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.capture import quiet_evaluation
-from spatialgrad.distributed import all_reduce_, is_distributed
-from spatialgrad.measure import Forward, default_forward
-from spatialgrad.replay import Replay, move_to
+from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
+from spatialgrad.torch_utils.loaders import Forward, Replay, default_forward, move_to
+from spatialgrad.torch_utils.modules import quiet_evaluation
 
 __all__ = ["calibrate_"]
 

@@ -8,22 +8,22 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.capture import Predicate, quiet_evaluation, unwrap_model
-from spatialgrad.measure import Forward
-from spatialgrad.optimizer_hook import parameter_ids
-from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, compensate_, set_strength_
+from spatialgrad.reparam.absorb import compensate_, set_strength_
+from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, outer_modules
+from spatialgrad.reparam.bn_tracing import following_batch_norms
 from spatialgrad.reparam.calibrate import calibrate_
-from spatialgrad.reparam.following import following_batch_norms
-from spatialgrad.reparam.handover import growable, hand_over_, parameter_siblings
 from spatialgrad.reparam.merge import compare, default_tolerance, evaluate_block, probe_for
-from spatialgrad.reparam.surgery import (
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import (
+    Predicate,
     batch_norms,
-    check_replaceable,
     nearest_batch_norm,
-    outer_modules,
+    quiet_evaluation,
     replace_module_,
     tied_parameters,
+    unwrap_model,
 )
+from spatialgrad.torch_utils.optimizers import growable, hand_over_, parameter_ids, parameter_siblings
 
 __all__ = ["reparameterize_"]
 
@@ -216,3 +216,23 @@ def _measure_(
             set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
         norms = [norm for branch in new for norm in batch_norms(branch)]
         calibrate_(root, norms, data, batches=batches, forward=forward)
+
+
+def check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> None:
+    """Raises `UnsupportedLayerError` for what only looks like a plain convolution."""
+    way_out = "Leave it out with include=."
+    if type(conv) is not nn.Conv2d:
+        raise UnsupportedLayerError(
+            f"{layer!r} is a {type(conv).__name__}, and only plain torch.nn.Conv2d layers can be replaced. {way_out}"
+        )
+    if "weight" not in conv._parameters:
+        raise UnsupportedLayerError(f"The weight of {layer!r} is computed, not a parameter. {way_out}")
+    if hasattr(conv.weight, "to_local"):
+        raise UnsupportedLayerError(f"{layer!r} is sharded. Convert the model first and shard it afterwards.")
+    if conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks or conv._backward_pre_hooks:
+        raise UnsupportedLayerError(
+            f"{layer!r} has hooks that would be lost. Remove them before the conversion, or leave the layer out "
+            "with include=."
+        )
+    if not tied.isdisjoint(conv.parameters()):
+        raise UnsupportedLayerError(f"{layer!r} shares its parameters with another layer. {way_out}")

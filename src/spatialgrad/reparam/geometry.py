@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spatialgrad.reparam.fold import centre
+from spatialgrad.reparam.kernels import centre
 
 __all__ = ["ConvGeometry", "Pads", "Window", "pad2d", "pad2d_with_value", "split_pads"]
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from spatialgrad.capture import quiet_evaluation, unwrap_model
-from spatialgrad.reparam.block import BranchedConv2d
-from spatialgrad.reparam.following import forward_with
+from spatialgrad.reparam.block import BranchedConv2d, named_blocks
+from spatialgrad.reparam.bn_tracing import forward_with
 from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.reparam.surgery import named_blocks
+from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
 
 __all__ = ["Difference", "MergeError", "MergeReport", "Merged", "merge", "merge_with_report"]
 

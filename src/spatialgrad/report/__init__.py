@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spatialgrad.report.commands import write_report
+    from spatialgrad.report.write import write_report
 
 __all__ = ["write_report"]
 
@@ -11,7 +11,7 @@ __all__ = ["write_report"]
 def __getattr__(name: str) -> Any:
     """Load what reads studies when it is asked for: the demo's plot does not need it."""
     if name == "write_report":
-        from spatialgrad.report.commands import write_report
+        from spatialgrad.report.write import write_report
 
         return write_report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

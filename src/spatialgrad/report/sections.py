@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spatialgrad.report.about import NO_CLAIM, Trouble, command, facts, progress, troubles
-from spatialgrad.report.cells import Table
-from spatialgrad.report.collect import Collected
 from spatialgrad.report.figures import Figure, build_figures
-from spatialgrad.report.tables import build_tables
+from spatialgrad.report.load import Collected
+from spatialgrad.report.provenance import NO_CLAIM, Trouble, command, facts, progress, troubles
+from spatialgrad.report.tables.cells import Table
+from spatialgrad.report.tables.results import build_tables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
 """The tables and figures of the paper, each as one command; see `spatialgrad study list`."""
 
-from spatialgrad.studies.base import SCALES, Arm, Published, Scale, Search, Study
 from spatialgrad.studies.plan import Plan, make_plan
 from spatialgrad.studies.record import StudyRecord, read_study
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
+from spatialgrad.studies.study import SCALES, Arm, Published, Scale, Search, Study
 
 __all__ = [
     "SCALES",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.base import Arm, Kind, Scale, Search, Study
+from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.record import (
     STUDY,
     ArmRecord,
@@ -19,9 +19,9 @@ from spatialgrad.studies.record import (
     StudyRecord,
     read_study,
 )
-from spatialgrad.studies.sizes import with_values
-from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.config_io import FREE, differences, flatten, from_dict, to_dict
+from spatialgrad.studies.study import Arm, Kind, Scale, Search, Study
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 
 

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.base import Kind, Layout, Published, Scale
+from spatialgrad.studies.study import Kind, Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.run_folder import write_json
+from spatialgrad.train.runs.folder import write_json
 
 STUDY, BEST = "study.json", "best.json"
 FORMAT = 1

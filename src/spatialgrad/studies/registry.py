@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from spatialgrad.studies.architectures import ARCHITECTURES
-from spatialgrad.studies.base import Study
-from spatialgrad.studies.cifar import CIFAR
-from spatialgrad.studies.dense import POSE, SEGMENTATION
-from spatialgrad.studies.equivalence import REPARAM_EQUIVALENCE
-from spatialgrad.studies.figures import KERNEL_MAGNITUDES, LEARNED_SCALINGS
-from spatialgrad.studies.imagenet import IMAGENET
-from spatialgrad.studies.k_search import K_SEARCH
-from spatialgrad.studies.optimizers import OPTIMIZERS
-from spatialgrad.studies.search_methods import SEARCH_METHODS
-from spatialgrad.studies.sensitivity import SENSITIVITY
-from spatialgrad.train.config import check_name
+from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
+from spatialgrad.studies.paper.figures4_6_scalings import KERNEL_MAGNITUDES, LEARNED_SCALINGS
+from spatialgrad.studies.paper.lemma1 import REPARAM_EQUIVALENCE
+from spatialgrad.studies.paper.table1_cifar import CIFAR
+from spatialgrad.studies.paper.table2_imagenet import IMAGENET
+from spatialgrad.studies.paper.table3_search_methods import SEARCH_METHODS
+from spatialgrad.studies.paper.table4_architectures import ARCHITECTURES
+from spatialgrad.studies.paper.table5_optimizers import OPTIMIZERS
+from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
+from spatialgrad.studies.paper.tables7_8_dense import POSE, SEGMENTATION
+from spatialgrad.studies.study import Study
+from spatialgrad.train.config.groups import check_name
 
 STUDIES: dict[str, Study] = {
     study.name: study

@@ -6,7 +6,7 @@ model = load_model("runs/vgg11-cifar100-sgs-seed0")
 
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.train.config import (
+from spatialgrad.train.config.groups import (
     BudgetConfig,
     DataConfig,
     GrowthConfig,
@@ -21,6 +21,7 @@ from spatialgrad.train.config import (
     TrainConfig,
 )
 from spatialgrad.train.deploy import load_model
+from spatialgrad.train.engine.optim import ROWS, with_row
 from spatialgrad.train.errors import (
     CheckpointError,
     ConfigError,
@@ -34,14 +35,13 @@ from spatialgrad.train.errors import (
 )
 from spatialgrad.train.export import export_onnx, export_weights
 from spatialgrad.train.methods import METHODS, Method
-from spatialgrad.train.optimizers import ROWS, with_row
 from spatialgrad.train.recipes import RECIPES, recipe
-from spatialgrad.train.result import Result, read_result
-from spatialgrad.train.run_folder import read_config, read_lines
+from spatialgrad.train.runs.folder import read_config, read_lines
+from spatialgrad.train.runs.result import Result, read_result
 from spatialgrad.train.tasks import TASKS, Task
 
 if TYPE_CHECKING:
-    from spatialgrad.train.session import resume, train
+    from spatialgrad.train.engine.run import resume, train
 
 __all__ = [
     "METHODS",
@@ -88,7 +88,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what trains when it is asked for: lightning-fabric takes seconds to import, configs do not need it."""
     if name in ("resume", "train"):
-        from spatialgrad.train import session
+        from spatialgrad.train.engine import run
 
-        return getattr(session, name)
+        return getattr(run, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

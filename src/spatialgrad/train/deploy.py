@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.train.checkpoint import load_checkpoint
-from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, DeployError
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.optimizers import build_optimizer
-from spatialgrad.train.run_folder import read_config
+from spatialgrad.train.runs.checkpoint import load_checkpoint
+from spatialgrad.train.runs.folder import read_config
 from spatialgrad.train.tasks import TASKS, Task
 
 TOLERANCE = {"32-true": 0.002, "64-true": 0.002}

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spatialgrad.train.checkpoint import replacing
 from spatialgrad.train.deploy import load_task_and_model
 from spatialgrad.train.errors import ConfigError, DeployError
+from spatialgrad.train.runs.checkpoint import replacing
 
 TOLERANCE = 1e-3
 """Largest difference between the outputs of the exported and the trained network, relative to the largest output."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.train.config import (
+from spatialgrad.train.config.groups import (
     BudgetConfig,
     DataConfig,
     GrowthConfig,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from spatialgrad.report.collect import Collected
 from spatialgrad.report.figures import cost, curves, scalings, search
 from spatialgrad.report.figures.base import NO_DATA, Figure
 from spatialgrad.report.figures.pictures import examples
-from spatialgrad.train.config import check_name
+from spatialgrad.report.load import Collected
+from spatialgrad.train.config.groups import check_name
 
 FIGURES: Mapping[str, Callable[[Collected, str], Figure | None]] = MappingProxyType(
     {

@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from spatialgrad.report.collect import Arm, Collected
-    from spatialgrad.report.examples import Examples
+    from spatialgrad.report.load import Arm, Collected
+    from spatialgrad.report.predictions import Examples
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0509a", "#8a6d00", "#3f9fd8", "#767676", "#882255")
 """Colours that differ for colour-blind readers too; the page has brighter ones for dark."""

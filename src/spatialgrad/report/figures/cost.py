@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spatialgrad.report.cells import capital, metric_name
-from spatialgrad.report.collect import Collected
-from spatialgrad.report.cost_tables import time_unit
 from spatialgrad.report.figures.base import (
     INK,
     Figure,
@@ -20,8 +17,11 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
+from spatialgrad.report.load import Collected
 from spatialgrad.report.statistics import summarize
-from spatialgrad.train.clock import PHASES
+from spatialgrad.report.tables.cells import capital, metric_name
+from spatialgrad.report.tables.cost import time_unit
+from spatialgrad.train.runs.timings import PHASES
 
 MARKERS = "osD^vP*X"
 PHASE_SERIES = {"training": 6, "evaluation": 5, "scaling": 1, "checkpoint": 4}

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from spatialgrad.report.cells import metric_name
-from spatialgrad.report.collect import Arm, Collected, Run
 from spatialgrad.report.figures.base import (
     Figure,
     Key,
@@ -19,8 +17,10 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
+from spatialgrad.report.load import Arm, Collected, Run
 from spatialgrad.report.reading import number
 from spatialgrad.report.statistics import Summary, summarize
+from spatialgrad.report.tables.cells import metric_name
 
 LARGEST_STEPS = 400
 """Points of a curve; longer ones are thinned."""

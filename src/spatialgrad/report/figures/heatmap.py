@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spatialgrad.report.collect import Matrix
 from spatialgrad.report.figures.base import plain
+from spatialgrad.report.load import Matrix
 
 DIVERGING = ("#2166ac", "#f7f7f7", "#b2182b")
 """0 is blue, 1 nearly white, the largest value red."""

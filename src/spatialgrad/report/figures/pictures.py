@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.report.collect import Collected
 from spatialgrad.report.figures.base import Figure
+from spatialgrad.report.load import Collected
 
 MOST_EXAMPLES, MOST_ARMS = 3, 8
 

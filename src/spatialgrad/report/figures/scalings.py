@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from spatialgrad.report.collect import Arm, Collected, Matrix, Run
 from spatialgrad.report.figures.base import NO_DATA, Figure, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
+from spatialgrad.report.load import Arm, Collected, Matrix, Run
 from spatialgrad.report.reading import matrix
 from spatialgrad.train.errors import CheckpointError
 
@@ -67,7 +67,7 @@ def _overview(arm: Arm, run: Run) -> tuple[str, float, list[str]]:
 
 def kernel_magnitudes(study: Collected, prefix: str) -> Figure | None:
     """Mean |W| of the first, a middle and the last layer, with and without scaling, beside G."""
-    from spatialgrad.studies.magnitudes import kernel_magnitudes_of_run
+    from spatialgrad.report.magnitudes import kernel_magnitudes_of_run
 
     found: list[tuple[str, str, list[Matrix | None]]] = []
     names: list[str] = []

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from spatialgrad.report.cells import capital, metric_name
-from spatialgrad.report.collect import Arm, Collected, Search
 from spatialgrad.report.figures.base import Figure, Key, colour, draw, group_title, plain, speaking
 from spatialgrad.report.figures.heatmap import opening, readable_on, sequential
+from spatialgrad.report.load import Arm, Collected, Search
 from spatialgrad.report.statistics import Summary, summarize
+from spatialgrad.report.tables.cells import capital, metric_name
 
 USUAL_K = 5.0
 Curve = list[tuple[float, Summary]]

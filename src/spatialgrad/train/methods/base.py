@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from spatialgrad.reparam import MergeReport, merge_with_report
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import TrainConfig
+    from spatialgrad.train.config.groups import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.scaler import Dependence, SpatialGradientScaling
-from spatialgrad.scaling import scaling_from_ratios
+from spatialgrad.sgs.matrices import scaling_from_ratios
+from spatialgrad.sgs.scaler import Dependence, SpatialGradientScaling
 from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from spatialgrad.data.sampling import batch_bounds
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import TrainConfig
-    from spatialgrad.train.examples import Examples
+    from spatialgrad.train.config.groups import TrainConfig
+    from spatialgrad.train.runs.predictions import Examples
 
 Sums = dict[str, Tensor]
 """Totals that simply add up over batches and processes; `Task.metrics` turns them into averages."""

@@ -25,7 +25,7 @@ from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
 from spatialgrad.train.tasks.parts import limited
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import DataConfig, TrainConfig
+    from spatialgrad.train.config.groups import DataConfig, TrainConfig
 
 LARGEST_ON_DEVICE = 2 << 30
 """Bytes of images up to which a data set in memory is kept on the device, where batches are then put together."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
-from spatialgrad.data.dataset import ImageDataset
-from spatialgrad.data.people import PoseDataset
+from spatialgrad.data.classification import ImageDataset
+from spatialgrad.data.pose import PoseDataset
 from spatialgrad.data.segmentation import SegmentationDataset
 from spatialgrad.data.splits import random_indices
 from spatialgrad.train.errors import ConfigError
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import DataConfig
+    from spatialgrad.train.config.groups import DataConfig
 
 D = TypeVar("D", SegmentationDataset, PoseDataset, ImageDataset[Any])
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spatialgrad.data.augment import normalize
 from spatialgrad.data.batches import Batches
 from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
-from spatialgrad.data.people import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
+from spatialgrad.data.pose import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
@@ -23,8 +23,8 @@ from spatialgrad.train.tasks.parts import part_of
 from spatialgrad.train.tasks.skeletons import LEGEND, draw_skeleton
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import DataConfig, TrainConfig
-    from spatialgrad.train.examples import Examples
+    from spatialgrad.train.config.groups import DataConfig, TrainConfig
+    from spatialgrad.train.runs.predictions import Examples
 
 DIVISOR = 32
 """Sides of images are multiples of this: the network shrinks them so many times before it enlarges them."""
@@ -109,7 +109,7 @@ class Pose(Task):
 
     def examples(self, model: nn.Module, number: int) -> Examples:
         """Skeletons of some test images, evenly spread over them: the truth and what is predicted."""
-        from spatialgrad.train.examples import Example, Examples
+        from spatialgrad.train.runs.predictions import Example, Examples
 
         make = self._maker(self.dataset.test)
         shown = []

@@ -12,18 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spatialgrad.data.paired import STILL, Geometry, Size
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset, masked_eval_batches, masked_train_batches
-from spatialgrad.distributed import all_reduce_
+from spatialgrad.data.warp import STILL, Geometry, Size
 from spatialgrad.models import create_model
+from spatialgrad.torch_utils.distributed import all_reduce_
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.examples import Example, Examples
+from spatialgrad.train.runs.predictions import Example, Examples
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
 from spatialgrad.train.tasks.parts import part_of
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config import DataConfig, TrainConfig
+    from spatialgrad.train.config.groups import DataConfig, TrainConfig
 
 
 LARGEST_SHOWN = 512

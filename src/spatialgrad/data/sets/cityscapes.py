@@ -1,0 +1,126 @@
+"""Cityscapes: streets of 50 cities at 2048×1024, 19 classes.
+
+Cordts et al. 2016, "The Cityscapes Dataset for Semantic Urban Scene Understanding", https://arxiv.org/abs/1604.01685;
+https://www.cityscapes-dataset.com. The layout is that of its packages `leftImg8bit_trainvaltest.zip` and
+`gtFine_trainvaltest.zip`, unpacked into one folder. Masks hold the label ids 0 to 33 of the authors' scripts
+(`*_gtFine_labelIds.png`), of which 19 are evaluated; masks that those scripts have converted to train ids
+(`*_gtFine_labelTrainIds.png`) are read where the others are not there.
+
+A network is trained on `train` and tested on `val`: the labels of `test` are not public.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from spatialgrad.data.errors import CorruptDataError
+from spatialgrad.data.files.file_lists import FileList, find_files
+from spatialgrad.data.files.images import decode
+from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
+from spatialgrad.data.source import Source
+
+FOLDER = "cityscapes"
+CROP = (713, 713)
+CLASSES = {
+    "road": (128, 64, 128),
+    "sidewalk": (244, 35, 232),
+    "building": (70, 70, 70),
+    "wall": (102, 102, 156),
+    "fence": (190, 153, 153),
+    "pole": (153, 153, 153),
+    "traffic light": (250, 170, 30),
+    "traffic sign": (220, 220, 0),
+    "vegetation": (107, 142, 35),
+    "terrain": (152, 251, 152),
+    "sky": (70, 130, 180),
+    "person": (220, 20, 60),
+    "rider": (255, 0, 0),
+    "car": (0, 0, 142),
+    "truck": (0, 0, 70),
+    "bus": (0, 60, 100),
+    "train": (0, 80, 100),
+    "motorcycle": (0, 0, 230),
+    "bicycle": (119, 11, 32),
+}
+LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+"""The label id of each class."""
+NUM_LABEL_IDS = 34
+# In 8 bits, the label id -1 of licence plates is 255.
+TABLES = {
+    "labelIds": label_table(dict(zip(LABEL_IDS, range(19), strict=True)), ignored=(*range(NUM_LABEL_IDS), IGNORE)),
+    "labelTrainIds": label_table({number: number for number in range(19)}),
+}
+_IMAGE, _MASK = "_leftImg8bit.png", "_gtFine_"
+
+
+def read(place: Path) -> SegmentationDataset:
+    """Find the images and masks; none is decoded yet but the first, which knows the size."""
+    splits = ("train", "val")
+    patterns = [f"leftImg8bit/{split}/*/*{_IMAGE}" for split in splits]
+    patterns += [f"gtFine/{split}/*/*{_MASK}{kind}.png" for split in splits for kind in TABLES]
+    files = find_files(place, patterns)
+    train, test = (_read_split(files, split) for split in splits)
+    if train.size != test.size:
+        raise CorruptDataError(f"{test.name(0)} has another size than {train.name(0)}")
+    published = (len(train), len(test)) == (2975, 500)
+    return SegmentationDataset(
+        name="cityscapes",
+        description="Cityscapes" if published else f"Cityscapes, {len(train):,}/{len(test):,} subset",
+        train=train,
+        test=test,
+        classes=CLASSES,
+        image_size=train.size,
+        crop_size=CROP,
+    )
+
+
+def _read_split(files: FileList, split: str) -> MaskFiles:
+    images, masks = _by_frame(files, split)
+    if not images:
+        raise CorruptDataError(f"{files.root} has no images leftImg8bit/{split}/<city>/*{_IMAGE}")
+    chosen, tables = [], []
+    for frame, name in images.items():
+        kind = next((kind for kind in TABLES if (frame, kind) in masks), None)
+        if kind is None:
+            raise CorruptDataError(
+                f"{files.path(name)} has no mask gtFine/{split}/{frame}{_MASK}labelIds.png (or labelTrainIds.png)"
+            )
+        chosen.append(masks[frame, kind])
+        tables.append(TABLES[kind])
+    if lonely := next((name for (frame, _), name in masks.items() if frame not in images), None):
+        raise CorruptDataError(f"{files.path(lonely)} has no image in leftImg8bit/{split}/")
+    image_files = files.select(list(images.values()))
+    width, height = decode(image_files.read(0), image_files.name(0)).size
+    return MaskFiles(image_files, files.select(chosen), np.stack(tables), (height, width))
+
+
+def _by_frame(files: FileList, split: str) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
+    """The images of a split by city and frame, and its masks by that and by the kind of their labels."""
+    images: dict[str, str] = {}
+    masks: dict[tuple[str, str], str] = {}
+    for name in files.spans:
+        path = PurePosixPath(name)
+        if path.parts[-3] != split:
+            continue
+        if path.name.endswith(_IMAGE):
+            images[f"{path.parent.name}/{path.name.removesuffix(_IMAGE)}"] = name
+        else:
+            frame, _, kind = path.stem.rpartition(_MASK)
+            masks[f"{path.parent.name}/{frame}", kind] = name
+    return images, masks
+
+
+SOURCE = Source(
+    name="cityscapes",
+    description="2,975 + 500 street scenes of 2048×1024, 19 classes of pixels",
+    places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
+    read=read,
+    fetch=None,
+    by_hand=lambda root: (
+        f"register at https://www.cityscapes-dataset.com and unpack leftImg8bit_trainvaltest.zip and "
+        f"gtFine_trainvaltest.zip into {root / FOLDER}"
+    ),
+    task="segmentation",
+)

@@ -1,0 +1,114 @@
+"""ImageNet (ILSVRC 2012): 1,281,167 training and 50,000 validation images in a thousand classes.
+
+Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge", https://arxiv.org/abs/1409.0575.
+It may not be passed on, so that nobody but image-net.org can give it to a user; we unpack what they give.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+from spatialgrad.data.classification import ImageDataset
+from spatialgrad.data.errors import CorruptDataError, UnreachableError
+from spatialgrad.data.files.archives import extract_member, open_inner_tar, open_tar, read_files, whole_or_nothing
+from spatialgrad.data.sets import folder
+from spatialgrad.data.sets.folder import FolderSplit
+from spatialgrad.data.source import Report, Source
+
+TRAIN, VAL, DEVKIT = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"
+FOLDER = "imagenet"
+CLASS_NAME = re.compile(r"n\d{8}", re.ASCII)
+
+
+def read(place: Path) -> ImageDataset[FolderSplit]:
+    """Read the class folders."""
+    return folder.read(place, name="imagenet", title="ImageNet")
+
+
+def fetch(root: Path, report: Report) -> Path:
+    """Unpack the three archives that image-net.org gives to those who register."""
+    if absent := [name for name in (TRAIN, VAL, DEVKIT) if not (root / name).is_file()]:
+        raise UnreachableError(
+            f"image-net.org gives ImageNet to registered users only; {root} has no {', '.join(absent)}"
+        )
+    report(f"unpacking {TRAIN}, {VAL} and {DEVKIT}: this takes a while")
+    unpack(root, root / FOLDER)
+    return root / FOLDER
+
+
+def unpack(root: Path, target: Path, *, num_classes: int = 1000, num_val: int = 50_000) -> None:
+    """Make class folders of the three archives in `root`: all of them, or nothing."""
+    val_classes = _read_devkit(root / DEVKIT)
+    if len(val_classes) != num_val:
+        raise CorruptDataError(f"{root / DEVKIT} has the classes of {len(val_classes):,} images, not {num_val:,}")
+    with whole_or_nothing(target) as temporary:
+        classes = _unpack_train(root / TRAIN, temporary / "train")
+        if len(classes) != num_classes or classes != set(val_classes):
+            raise CorruptDataError(f"{root / TRAIN} has {len(classes)} classes, not the {num_classes} of {DEVKIT}")
+        count = _unpack_val(root / VAL, temporary / "val", val_classes)
+        if count != num_val:
+            raise CorruptDataError(f"{root / VAL} has {count:,} images, not {num_val:,}")
+
+
+def _unpack_train(archive: Path, target: Path) -> set[str]:
+    """Each class is an archive in the archive."""
+    classes = set()
+    with open_tar(archive) as outer:
+        for member in outer:
+            class_name = member.name.removesuffix(".tar")
+            content = outer.extractfile(member) if member.isreg() else None
+            if content is None or not CLASS_NAME.fullmatch(class_name):
+                raise CorruptDataError(f"{archive} holds {member.name!r}, which is not the archive of a class")
+            classes.add(class_name)
+            with open_inner_tar(content) as inner:
+                for image in inner:
+                    extract_member(inner, image, target / class_name, archive)
+    return classes
+
+
+def _unpack_val(archive: Path, target: Path, classes: list[str]) -> int:
+    """Images carry their number, from 1, at the end of their name: ILSVRC2012_val_00000001.JPEG."""
+    count = 0
+    with open_tar(archive) as tar:
+        for image in tar:
+            number = Path(image.name).stem.rsplit("_", 1)[-1]
+            if not number.isdecimal() or not 1 <= int(number) <= len(classes):
+                raise CorruptDataError(f"{archive} holds {image.name!r}, which is none of the validation images")
+            extract_member(tar, image, target / classes[int(number) - 1], archive)
+            count += 1
+    return count
+
+
+def _read_devkit(archive: Path) -> list[str]:
+    """The class of each validation image, by its WordNet name."""
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise ImportError("ImageNet's devkit needs scipy: pip install 'spatialgrad[train]'") from error
+    truth, meta = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+    contents = read_files(archive, {truth, meta})
+    try:
+        synsets = loadmat(io.BytesIO(contents[meta]), squeeze_me=True)["synsets"]
+        names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+        classes = [names[int(line)] for line in contents[truth].split()]
+    except Exception as error:  # scipy raises nearly anything for a damaged file
+        raise CorruptDataError(f"{archive} cannot be read ({error!r})") from error
+    # They become names of folders.
+    if strange := next((name for name in classes if not CLASS_NAME.fullmatch(name)), None):
+        raise CorruptDataError(f"{archive} has a class {strange!r}, which is not a WordNet name")
+    return classes
+
+
+SOURCE = Source(
+    name="imagenet",
+    description="1,281,167 + 50,000 colour images, 1000 classes, as class folders",
+    places=lambda root: [root / FOLDER, root / "ILSVRC2012"],
+    read=read,
+    fetch=fetch,
+    by_hand=lambda root: (
+        f"register at https://image-net.org, put {TRAIN}, {VAL} and {DEVKIT} into {root} and run this again; "
+        f"or put class folders into {root / FOLDER}/train/<class>/ and {root / FOLDER}/val/<class>/"
+    ),
+)

@@ -1,0 +1,181 @@
+"""Augmentation that moves an image and its target together: one affine matrix per image for pixels, masks and points.
+
+Three steps that can be used alone: random numbers are drawn, a matrix is made from them, and whatever belongs to the
+image is moved by the matrix: pixels (`warp_image`), classes of pixels (`warp_mask`), or coordinates (`move_points`).
+
+Coordinates are (x, y) in pixels; the centre of the top left pixel is (0, 0). Matrices are 3×3 and float64, and take
+points of the original to points of the result. Warping is kornia's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spatialgrad.data.rng import generator_for
+
+Size = tuple[int, int]
+"""Height and width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """How far images may be moved at random; the defaults move nothing."""
+
+    scale: tuple[float, float] = (1.0, 1.0)
+    """Smallest and largest factor on the size."""
+    rotation: float = 0.0
+    """Largest angle in degrees, in either direction."""
+    rotation_share: float = 0.5
+    """Share of the images that are turned at all."""
+    flip: bool = False
+    """Mirror half of the images left to right."""
+    random_crop: bool = True
+    """Take the crop anywhere where the image is larger than it; otherwise its middle."""
+
+    def __post_init__(self) -> None:
+        low, high = self.scale
+        if not 0 < low <= high:
+            raise ValueError(f"Geometry.scale must be 0 < low <= high, got ({low}, {high})")
+        if not 0 <= self.rotation <= 180:
+            raise ValueError(f"Geometry.rotation must be 0 to 180 degrees, got {self.rotation}")
+        if not 0 <= self.rotation_share <= 1:
+            raise ValueError(f"Geometry.rotation_share must be 0 to 1, got {self.rotation_share}")
+
+
+STILL = Geometry(random_crop=False)
+"""Moves nothing, and takes the middle: for evaluation, or training without augmentation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """What is done to one image, before it is put in its place."""
+
+    scale: float
+    angle: float
+    """Degrees, clockwise on the screen, where y points down."""
+    flip: bool
+    row: float
+    """From 0, the topmost crop, to 1, the lowest."""
+    column: float
+    """The same, from left to right."""
+
+
+def draw_move(geometry: Geometry, *, seed: int, epoch: int, index: int) -> Move:
+    """Draw what is done to image `index` in an epoch: a function of the arguments and of nothing else.
+
+    All of it is always drawn: two runs that differ in rotation alone see the same crops and flips.
+    """
+    numbers = torch.rand(6, generator=generator_for("geometry", seed, epoch, index), dtype=torch.float64).tolist()
+    u_scale, u_turned, u_angle, u_flip, row, column = numbers
+    low, high = geometry.scale
+    angle = (2 * u_angle - 1) * geometry.rotation if u_turned < geometry.rotation_share else 0.0
+    if not geometry.random_crop:
+        row = column = 0.5
+    return Move(
+        scale=low + (high - low) * u_scale, angle=angle, flip=geometry.flip and u_flip < 0.5, row=row, column=column
+    )
+
+
+def crop_matrix(move: Move, size: Size, crop: Size) -> Tensor:
+    """The matrix that scales, turns and mirrors an image about its centre, and takes a crop of the result.
+
+    Where the scaled image is larger than the crop, the crop lies at `row` and `column` of what is left over;
+    where it is smaller, the image lies in the middle.
+
+    Args:
+        move: What to do.
+        size: Height and width of the image.
+        crop: Height and width of the result.
+    """
+    offsets = []
+    for length, wanted, share in zip(size, crop, (move.row, move.column), strict=True):
+        over = length * move.scale - wanted
+        # Whole pixels: without scaling and turning, a crop is an exact copy.
+        choices = math.floor(over) + 1
+        offsets.append(min(math.floor(share * choices), choices - 1) if over >= 0 else math.ceil(over / 2))
+    (top, left), (height, width) = offsets, size
+    source = ((width - 1) / 2, (height - 1) / 2)
+    target = (width * move.scale / 2 - 0.5 - left, height * move.scale / 2 - 0.5 - top)
+    return affine(source=source, target=target, scale=move.scale, angle=move.angle, flip=move.flip)
+
+
+def affine(
+    *, source: tuple[float, float], target: tuple[float, float], scale: float, angle: float = 0.0, flip: bool = False
+) -> Tensor:
+    """The matrix that mirrors, scales and turns about the point `source`, which comes to lie at `target`.
+
+    Args:
+        source: (x, y) in the original.
+        target: (x, y) in the result.
+        scale: Factor on lengths.
+        angle: Degrees, clockwise on the screen.
+        flip: Whether to mirror left to right, before turning.
+    """
+    cosine, sine = scale * math.cos(math.radians(angle)), scale * math.sin(math.radians(angle))
+    sign = -1.0 if flip else 1.0
+    a, b, c, d = sign * cosine, -sine, sign * sine, cosine
+    (x, y), (to_x, to_y) = source, target
+    rows = [[a, b, to_x - a * x - b * y], [c, d, to_y - c * x - d * y], [0.0, 0.0, 1.0]]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def warp_image(image: Tensor, matrix: Tensor, size: Size, fill: tuple[float, ...]) -> Tensor:
+    """Move the pixels of an image, with bilinear interpolation.
+
+    Args:
+        image: Shape (channels, height, width), uint8.
+        matrix: Of `crop_matrix` or `affine`.
+        size: Height and width of the result.
+        fill: Value of each channel, from 0 to 255, where the original has no pixels.
+
+    Returns:
+        uint8 of shape (channels, *size).
+    """
+    colour = torch.tensor(fill, dtype=torch.float32)[:, None, None]
+    # Outside, the difference from the colour is 0.
+    moved = _warp(image.to(torch.float32) - colour, matrix, size, "bilinear")
+    return (moved + colour).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def warp_mask(mask: Tensor, matrix: Tensor, size: Size, ignore: int) -> Tensor:
+    """Move the classes of pixels; each pixel of the result takes the class of the nearest one.
+
+    Args:
+        mask: Shape (height, width), uint8.
+        matrix: Of `crop_matrix` or `affine`.
+        size: Height and width of the result.
+        ignore: The class where the original has no pixels.
+
+    Returns:
+        uint8 of shape `size`.
+    """
+    # One higher, so that 0 is outside alone.
+    moved = _warp(mask.to(torch.float32)[None] + 1, matrix, size, "nearest")[0].to(torch.int16)
+    return torch.where(moved == 0, ignore, moved - 1).to(torch.uint8)
+
+
+def move_points(points: Tensor, matrix: Tensor) -> Tensor:
+    """Move points.
+
+    Args:
+        points: Shape (..., 2), (x, y).
+        matrix: Of `crop_matrix` or `affine`.
+
+    Returns:
+        The same shape and dtype.
+    """
+    moved = points.to(torch.float64) @ matrix[:2, :2].T + matrix[:2, 2]
+    return moved.to(points.dtype)
+
+
+def _warp(pixels: Tensor, matrix: Tensor, size: Size, mode: str) -> Tensor:
+    try:
+        from kornia.geometry import warp_affine
+    except ImportError as error:
+        raise ImportError("moving image and target together needs kornia: pip install 'spatialgrad[train]'") from error
+    rows = matrix[None, :2].to(pixels.dtype)
+    return warp_affine(pixels[None], rows, size, mode=mode, padding_mode="zeros", align_corners=True)[0]

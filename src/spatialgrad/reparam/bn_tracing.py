@@ -1,0 +1,201 @@
+"""Which BatchNorm consumes exactly the output of which convolution.
+
+Methods that move the BatchNorm into the block must not guess: a wrong BatchNorm changes the function. There are
+two ways to know. The forward pass is traced symbolically (torch.fx), submodule by submodule where the whole does
+not trace; or, with example inputs, one forward pass is watched and every consumer of each convolution's output is
+seen. What neither can decide is an error.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
+from spatialgrad.torch_utils.modules import quiet_evaluation
+
+__all__ = ["following_batch_norms", "forward_with"]
+
+_Consumers = dict[nn.Module, set[nn.Module | None]]
+"""For every convolution, who reads its output: modules, or None for anything that is not a BatchNorm."""
+
+
+def following_batch_norms(
+    model: nn.Module, convs: Mapping[str, nn.Conv2d], example_inputs: Any = None
+) -> dict[str, _BatchNorm | None]:
+    """For every convolution the BatchNorm that reads its output and nothing else; None where there is none.
+
+    Convolutions that the forward pass never calls are missing from the result. A BatchNorm counts only if it is
+    torch's own, keeps running statistics, reads nothing but this convolution's output, and is the only one to do so.
+
+    Args:
+        model: The model.
+        convs: Convolutions of the model by qualified name.
+        example_inputs: One input, a tuple of positional or a dict of keyword inputs; needed only if the model's
+            forward cannot be traced symbolically.
+
+    Raises:
+        UnsupportedLayerError: If tracing cannot decide, with the layers and the reason.
+    """
+    wanted = set(convs.values())
+    if example_inputs is None:
+        consumers, sources, undecided = _trace(model, wanted)
+    else:
+        consumers, sources = _watch(model, wanted, example_inputs)
+        undecided = {}
+    unknown = {name: undecided[conv] for name, conv in convs.items() if conv in undecided}
+    if unknown:
+        name, reason = next(iter(unknown.items()))
+        raise UnsupportedLayerError(
+            f"Cannot tell which BatchNorm follows {', '.join(map(repr, unknown))}: {reason}. Pass example_inputs=, "
+            f"with which one forward pass can be watched, or leave the layers out with include=."
+        )
+    following: dict[str, _BatchNorm | None] = {}
+    for name, conv in convs.items():
+        if conv not in consumers:
+            continue
+        readers = list(consumers[conv])
+        bn = readers[0] if len(readers) == 1 else None
+        exclusive = isinstance(bn, _BatchNorm) and sources.get(bn) == {conv}
+        foldable = type(bn) in (nn.BatchNorm2d, nn.SyncBatchNorm) and getattr(bn, "running_mean", None) is not None
+        following[name] = bn if exclusive and foldable else None  # type: ignore[assignment]
+    return following
+
+
+class _Tracer(fx.Tracer):
+    """Looks only into modules that hold a convolution in question or a BatchNorm; what others do inside is theirs."""
+
+    def __init__(self, wanted: set[nn.Conv2d]) -> None:
+        super().__init__()
+        self.wanted = wanted
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, BranchedConv2d | _BatchNorm) or super().is_leaf_module(m, module_qualified_name):
+            return True
+        return not any(part in self.wanted or isinstance(part, _BatchNorm) for part in m.modules())
+
+
+def _trace(
+    model: nn.Module, wanted: set[nn.Conv2d]
+) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]], dict[nn.Conv2d, str]]:
+    """Traces the model, or as large parts of it as can be traced."""
+    consumers: _Consumers = {}
+    sources: dict[nn.Module, set[nn.Module | None]] = {}
+    undecided: dict[nn.Conv2d, str] = {}
+
+    def visit(part: nn.Module, name: str) -> None:
+        if wanted.isdisjoint(part.modules()):
+            return
+        if part in wanted:
+            undecided[part] = "it is called by a module that cannot be traced"
+            return
+        try:
+            graph = _symbolic_graph(part, wanted)
+        except Exception as error:  # tracing runs the user's forward, which may raise anything
+            described = f"the forward pass of {name or 'the model'} cannot be traced ({error})"
+            for child_name, child in part.named_children():
+                visit(child, f"{name}.{child_name}" if name else child_name)
+                if child in wanted:
+                    undecided[child] = described
+            return
+        for node in graph.nodes:
+            if node.op != "call_module":
+                continue
+            module = part.get_submodule(node.target)
+            if isinstance(module, _BatchNorm):
+                source = node.args[0] if node.args else node.kwargs.get("input")
+                sources.setdefault(module, set()).add(_called(part, source))
+            if module in wanted:
+                for user in node.users:
+                    reader = _called(part, user)
+                    consumers.setdefault(module, set()).add(reader if isinstance(reader, _BatchNorm) else None)
+                    if user.op == "output" and part is not model:
+                        undecided[module] = f"its output leaves {name!r}, whose caller cannot be traced"
+                consumers.setdefault(module, set())
+
+    visit(model, "")
+    return consumers, sources, undecided
+
+
+def _called(part: nn.Module, node: object) -> nn.Module | None:
+    """The module whose call a node is, if it is one."""
+    is_call = isinstance(node, fx.Node) and node.op == "call_module"
+    return part.get_submodule(str(node.target)) if is_call else None  # type: ignore[attr-defined]
+
+
+def _symbolic_graph(module: nn.Module, wanted: set[nn.Conv2d]) -> fx.Graph:
+    # Arguments with a default stay at it: `if mask is not None` would otherwise silently take the other turn.
+    parameters = inspect.signature(module.forward).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    return _Tracer(wanted).trace(module, concrete_args=defaults)
+
+
+class _Watch(TorchFunctionMode):
+    """Notes every torch function that reads one of the watched tensors."""
+
+    def __init__(self, note: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(leaf, Tensor) for leaf in tree_leaves(result)):  # not for shapes and the like
+            for leaf in tree_leaves((args, kwargs)):
+                if isinstance(leaf, Tensor):
+                    self.note(leaf)
+        return result
+
+
+def _watch(
+    model: nn.Module, wanted: set[nn.Conv2d], example_inputs: Any
+) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]]]:
+    """Runs the model once in evaluation mode and sees who reads what."""
+    consumers: _Consumers = {}
+    sources: dict[nn.Module, set[nn.Module | None]] = {}
+    outputs: dict[int, tuple[Tensor, nn.Module]] = {}  # holds the tensors, so that no id is used twice
+    running: list[nn.Module] = []
+
+    def note(tensor: Tensor) -> None:
+        if id(tensor) in outputs:
+            conv = outputs[id(tensor)][1]
+            consumers[conv].add(running[-1] if running else None)
+
+    def after_conv(module: nn.Module, args: Any, output: Tensor) -> None:
+        outputs[id(output)] = output, module
+        consumers.setdefault(module, set())
+
+    def before_norm(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        source = outputs[id(args[0])][1] if args and id(args[0]) in outputs else None
+        sources.setdefault(module, set()).add(source)
+        running.append(module)
+
+    def after_norm(module: nn.Module, args: Any, output: Tensor) -> None:
+        running.pop()
+
+    handles = [conv.register_forward_hook(after_conv) for conv in wanted]
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            handles += [module.register_forward_pre_hook(before_norm), module.register_forward_hook(after_norm)]
+    try:
+        with quiet_evaluation(model), _Watch(note):
+            result = forward_with(model, example_inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, Tensor):
+            note(leaf)
+    return consumers, sources
+
+
+def forward_with(model: nn.Module, inputs: Any) -> Any:
+    """Calls a model with one input, a tuple or list of positional inputs or a dict of keyword inputs."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(inputs)

@@ -1,0 +1,1 @@
+"""DyRep: branches that grow while the network trains."""

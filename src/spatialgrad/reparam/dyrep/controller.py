@@ -1,0 +1,322 @@
+"""DyRep: starts from the plain network, grows branches where they promise most, cuts those that fall behind.
+
+Huang et al., DyRep: Bootstrapping Training with Dynamic Re-parameterization (CVPR 2022).
+"""
+
+import logging
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from spatialgrad.reparam.dyrep.ddp import refuse_forward_, rewrapped
+from spatialgrad.reparam.dyrep.growth import (
+    branch_weights,
+    branches_to_cut,
+    check_structure,
+    core,
+    cut_,
+    grow_,
+    grown_blocks,
+    growth_points,
+    rebuild_,
+    structure_of,
+)
+from spatialgrad.reparam.dyrep.scores import SCORES, ScoreRecord
+from spatialgrad.torch_utils.distributed import is_distributed
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import Predicate, nearest_batch_norm, unwrap_model
+from spatialgrad.torch_utils.optimizers import growable, hand_over_, parameter_ids, parameter_siblings, sort_parameters_
+
+__all__ = ["Adjustment", "DyRep", "DyRepConfig"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyRepConfig:
+    """When and how DyRep changes a network; the defaults are those of its paper for CIFAR."""
+
+    interval: int = 15
+    """Epochs between two adjustments (ImageNet: 5)."""
+    until: int | None = 500
+    """The last epoch with an adjustment (ImageNet: 100); None for no end."""
+    score: Literal["synflow", "snip", "gradient-norm"] = "synflow"
+    """What is recorded at every step: the sum of gradient · weight, the sum of its absolute values, or the norm of
+    the gradient."""
+    max_depth: int = 2
+    """How deep blocks may be nested: a convolution inside so many blocks does not grow any more."""
+    spread: float = 0.02
+    """Branches are cut only in blocks whose branch weights have a larger standard deviation than this."""
+    threshold: float = 0.1
+    """Only branches with a smaller weight than this, relative to the `kxk` branch, are cut."""
+    seed: int = 0
+    """Seed of the new branches' initial weights."""
+
+    def __post_init__(self) -> None:
+        if self.interval < 1:
+            raise ValueError(f"Invalid interval: {self.interval}; adjustments are at least one epoch apart.")
+        if self.max_depth < 1:
+            raise ValueError(f"Invalid max_depth: {self.max_depth}; with less than 1 nothing can grow.")
+        if self.score not in SCORES:
+            raise ValueError(f"Unknown score {self.score!r}; choose from {', '.join(SCORES)}.")
+        if not (self.spread >= 0 and self.threshold >= 0):
+            raise ValueError(f"Invalid spread {self.spread} or threshold {self.threshold}: both must be at least 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjustment:
+    """What one adjustment did."""
+
+    grown: str | None
+    """The convolution that became a block, by qualified name."""
+    cut: Mapping[str, tuple[str, ...]]
+    """The branches that were folded away, by the qualified name of their block."""
+    scores: Mapping[str, float] = field(repr=False)
+    """The mean score of every convolution that could have grown."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the network has other parameters now."""
+        return self.grown is not None or bool(self.cut)
+
+
+class DyRep:
+    """Grows and cuts the branches of a network while it trains.
+
+    Scores are recorded whenever the optimizer steps. Growing and cutting keep the network's function in evaluation
+    mode; new parameters join the optimizer, parameters that are gone leave it, all others keep their state.
+
+    Args:
+        model: The plain model; wrapped for distributed training or compiled, it is looked through.
+        optimizer: The optimizer that trains it. Its parameters are put into the model's order, so that its
+            `state_dict` fits after a rebuild.
+        config: When and how to change the network.
+        include: ``(name, module) -> bool``: only these convolutions take part.
+        exclude: ``(name, module) -> bool``: these do not.
+        process_group: The processes that train together; by default the wrapper's, or all of them.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> dyrep = DyRep(model, optimizer)
+        >>> x = torch.rand(4, 3, 16, 16)
+        >>> model(x).square().mean().backward()
+        >>> optimizer.step()
+        >>> dyrep.adjust(x).grown
+        '0'
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Any,
+        config: DyRepConfig | None = None,
+        *,
+        include: Predicate | None = None,
+        exclude: Predicate | None = None,
+        process_group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.config = config or DyRepConfig()
+        self._include, self._exclude = include, exclude
+        self._model, self._optimizer = unwrap_model(model), growable(optimizer)
+        self._wrapper: weakref.ref[DistributedDataParallel] | None = None
+        self._group = process_group
+        wrapper = getattr(model, "_orig_mod", model)  # compiling comes before or after wrapping
+        if isinstance(wrapper, DistributedDataParallel):
+            self._wrapper = weakref.ref(wrapper)
+            self._group = process_group or wrapper.process_group
+        self.num_adjustments = 0
+        self._record = ScoreRecord(self.config.score)
+        if grown_blocks(self._model):
+            raise ValueError("The model has grown already. Start from the plain one and load_state_dict.")
+        self._points = self._find_points()
+        if not self._points:
+            raise ValueError(
+                f"{type(self._model).__name__} has no convolution that could grow: plain torch.nn.Conv2d layers that "
+                "this optimizer trains, with both kernel sides larger than 1, and that include= and exclude= leave."
+            )
+        self._slots = list(self._points)
+        sort_parameters_(self._optimizer, self._model)
+        self._handle = self._optimizer.register_step_pre_hook(self._before_step)
+
+    def detach(self) -> None:
+        """Stop recording; the network stays as it is."""
+        self._handle.remove()
+
+    def due(self, epoch: int) -> bool:
+        """Whether the network should be adjusted before this epoch (counted from 0)."""
+        until = self.config.until
+        return epoch > 0 and epoch % self.config.interval == 0 and (until is None or epoch <= until)
+
+    @torch.no_grad()
+    def record(self) -> None:
+        """Adds the score of the gradients that are there now; the optimizer's step does this by itself."""
+        for name, conv in self._points.items():
+            if conv.weight.grad is not None:
+                self._record.add(name, conv.weight.grad, conv.weight)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The mean score since the last adjustment of every convolution that can grow, over all processes."""
+        return self._record.means(self._points, self._device, self._group)
+
+    def adjust(self, data: Any, batches: int = 20, *, forward: Forward | None = None) -> Adjustment:
+        """Grows the convolution with the highest score, then cuts branches that fell behind.
+
+        If the result says that the network changed, rebuild a DistributedDataParallel wrapper with `rewrap` before
+        the next step.
+
+        Args:
+            data: Training data on which the statistics of new BatchNorms are measured: a loader, a list of batches,
+                or one batch.
+            batches: How many batches to use at most.
+            forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
+
+        Raises:
+            RuntimeError: If no score was recorded since the last adjustment.
+        """
+        scores = self.scores
+        if not scores:
+            raise RuntimeError(
+                "No score was recorded since the last adjustment: train first, with the optimizer that DyRep was "
+                "given, or call record() after backward()."
+            )
+        before = list(self._model.parameters())
+        self._same_buffers()
+        finite = {name: score for name, score in scores.items() if math.isfinite(score)}
+        grown = max(finite, key=finite.__getitem__) if finite else None
+        if grown is not None:
+            conv = self._points[grown]
+            seed = self.config.seed + self.num_adjustments
+            grow_(self._model, conv, seed=seed, data=data, batches=batches, forward=forward, group=self._group)
+        cut: dict[str, tuple[str, ...]] = {}
+        for name, block in grown_blocks(self._model).items():
+            weights = branch_weights(block)
+            names = branches_to_cut(weights, spread=self.config.spread, threshold=self.config.threshold)
+            if names:
+                cut_(self._model, block, names)
+                cut[name] = tuple(names)
+        self._after_change(before)
+        self.num_adjustments += 1
+        adjustment = Adjustment(grown=grown, cut=cut, scores=scores)
+        logger.info("%s", adjustment)
+        return adjustment
+
+    def rewrap(self, model: DistributedDataParallel, **settings: Any) -> DistributedDataParallel:
+        """A new DistributedDataParallel around the changed network, with the settings of the old one.
+
+        Args:
+            model: The wrapper until now, which must not be used any more.
+            settings: Settings that shall differ, or that a wrapper does not remember, such as `bucket_cap_mb`.
+        """
+        wrapper = rewrapped(model, **settings)
+        self._wrapper = weakref.ref(wrapper)
+        return wrapper
+
+    def state_dict(self) -> dict[str, Any]:
+        """The grown structure and the scores, in plain values; the weights are in the model's own `state_dict`."""
+        return {
+            "structure": {name: structure_of(self._model.get_submodule(name)) for name in self._slots},
+            "scores": self._record.state_dict(),
+            "num_adjustments": self.num_adjustments,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Rebuilds the grown structure on the plain model, and hands the new parameters to the optimizer.
+
+        Call it before `load_state_dict` of the model and of the optimizer, and before wrapping the model.
+
+        Raises:
+            ValueError: If the state belongs to another network, or this one has grown already.
+        """
+        if not {"structure", "scores", "num_adjustments"} <= set(state):
+            raise ValueError(f"Not a state_dict of DyRep: it holds {', '.join(map(str, state)) or 'nothing'}.")
+        if grown_blocks(self._model):
+            raise ValueError("The model has grown already: load the state into a DyRep of the plain model.")
+        structure = state["structure"]
+        if set(structure) != set(self._slots):
+            differing = sorted(set(structure) ^ set(self._slots))
+            raise ValueError(f"The state_dict is of another network or selection: {', '.join(differing)} differ.")
+        for name in self._slots:
+            check_structure(name, core(self._model.get_submodule(name)), structure[name])
+        before = list(self._model.parameters())
+        for name in self._slots:
+            rebuild_(self._model, name, structure[name])
+        self._after_change(before)
+        self._record.load_state_dict(state["scores"], self._device)
+        self.num_adjustments = int(state["num_adjustments"])
+
+    def __repr__(self) -> str:
+        blocks = grown_blocks(self._model)
+        return (
+            f"DyRep({len(self._slots)} convolutions, {len(blocks)} blocks after {self.num_adjustments} adjustments, "
+            f"interval={self.config.interval}, until={self.config.until}, score={self.config.score!r})"
+        )
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self._model.parameters()).device
+
+    def _find_points(self) -> dict[str, nn.Conv2d]:
+        def include(name: str, module: nn.Module) -> bool:
+            wanted = self._include is None or self._include(name, core(module))
+            return wanted and not (self._exclude is not None and self._exclude(name, core(module)))
+
+        points = growth_points(self._model, include, self.config.max_depth)
+        held = parameter_ids(self._optimizer)
+        return {name: conv for name, conv in points.items() if id(conv.weight) in held}
+
+    def _same_buffers(self) -> None:
+        """Between two forward passes, BatchNorm statistics differ from process to process; decisions must not."""
+        if is_distributed(self._group):
+            first = 0 if self._group is None else dist.get_global_rank(self._group, 0)
+            for buffer in self._model.buffers():
+                dist.broadcast(buffer, src=first, group=self._group)
+
+    def _after_change(self, before: list[nn.Parameter]) -> None:
+        now, old = set(self._model.parameters()), set(before)
+        siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
+        for name in self._slots:
+            module = self._model.get_submodule(name)
+            nearest = nearest_batch_norm(self._model, module)
+            norm = [] if nearest is None else list(nearest.parameters())
+            siblings |= parameter_siblings(module, [cast("nn.Parameter", core(module).weight)], norm)
+        hand_over_(
+            self._optimizer,
+            self._model,
+            added={parameter: siblings[parameter] for parameter in self._model.parameters() if parameter not in old},
+            removed=[parameter for parameter in before if parameter not in now],
+        )
+        self._points = self._find_points()
+        self._record.clear()
+        wrapper = self._wrapper() if self._wrapper is not None else None
+        if wrapper is not None and now != old:
+            refuse_forward_(wrapper)
+            self._wrapper = None
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self.record()
+            return None
+        # The closure computes the gradients, so they are not there yet.
+        wrapped = partial(_record_after, closure, self.record)
+        if len(args) > 1:
+            return (args[0], wrapped, *args[2:]), kwargs
+        return args, {**kwargs, "closure": wrapped}
+
+
+def _record_after(closure: Callable[[], Any], record: Callable[[], None]) -> Any:
+    with torch.enable_grad():
+        loss = closure()
+    record()
+    return loss

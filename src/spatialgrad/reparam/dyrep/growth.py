@@ -1,0 +1,226 @@
+"""The operations of DyRep on one network: grow a convolution, cut branches, write down and rebuild a structure.
+
+Growing and cutting keep the network's function in evaluation mode.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from spatialgrad.reparam.absorb import absorb_, compensate_, set_strength_
+from spatialgrad.reparam.block import BranchedConv2d, branched
+from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unavailable
+from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.kernels import batch_norm_affine, exact
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import Predicate, batch_norms, nearest_batch_norm, replace_module_, tied_parameters
+
+__all__ = [
+    "METHOD",
+    "branch_weights",
+    "branches_to_cut",
+    "check_structure",
+    "core",
+    "cut_",
+    "grow_",
+    "grown_blocks",
+    "growth_points",
+    "rebuild_",
+    "structure_of",
+]
+
+METHOD = "DyRep"
+_GROWING = ("kxk", "1x1_kxk")  # the branches with a full convolution inside, which can grow itself
+
+
+def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[str, nn.Conv2d]:
+    """The convolutions that may grow, by qualified name.
+
+    These are plain `torch.nn.Conv2d` layers with both kernel sides larger than 1 that train, are not tied to another
+    layer, and lie inside fewer than `max_depth` blocks. `include` is asked about the outermost one.
+    """
+    tied = tied_parameters(model)
+    points: dict[str, nn.Conv2d] = {}
+    for name, module in model.named_modules():
+        if type(module) is not nn.Conv2d or min(module.kernel_size) == 1 or "weight" not in module._parameters:
+            continue
+        if not module.weight.requires_grad or not tied.isdisjoint(module.parameters()):
+            continue
+        if hasattr(module.weight, "to_local"):
+            raise ValueError(f"{name!r} is sharded: DyRep works with DistributedDataParallel, not with sharded models.")
+        blocks = [(prefix, block) for prefix, block in _above(model, name) if isinstance(block, BranchedConv2d)]
+        if len(blocks) >= max_depth or any(block.method != METHOD for _, block in blocks):
+            continue
+        if include(*(blocks[0] if blocks else (name, module))):
+            points[name] = module
+    return points
+
+
+def _above(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    parts = name.split(".")
+    for length in range(1, len(parts)):
+        prefix = ".".join(parts[:length])
+        yield prefix, model.get_submodule(prefix)
+
+
+def grown_blocks(model: nn.Module) -> dict[str, BranchedConv2d]:
+    """The blocks that DyRep has grown, inner ones before those that hold them."""
+    found = [(n, m) for n, m in model.named_modules() if isinstance(m, BranchedConv2d) and m.method == METHOD]
+    return dict(reversed(found))
+
+
+@torch.no_grad()
+def grow_(
+    model: nn.Module,
+    conv: nn.Conv2d,
+    *,
+    seed: int,
+    data: Any,
+    batches: int | None = None,
+    forward: Forward | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> BranchedConv2d:
+    """Replaces a convolution by a block of all branches that its shape allows, in place.
+
+    The new branches are initialized from `seed`, whatever the global random state is, and the statistics of all new
+    BatchNorms are measured on `data`.
+    """
+    block = _new_block(model, conv, BRANCH_NAMES, seed)
+    kxk = cast("ConvBranch", block.branches["kxk"])
+    bn = kxk.bn
+    if bn is None:
+        raise RuntimeError("A grown block has a BatchNorm in every branch.")
+    replace_module_(model, conv, block)
+    for name, branch in block.named_branches():
+        if name != "kxk":
+            set_strength_(branch, 0.0)
+    # While it is measured, the new BatchNorm passes on what it gets: the network computes what it did before.
+    handle = bn.register_forward_hook(lambda module, args, output: args[0])
+    try:
+        calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
+    except BaseException:
+        replace_module_(model, block, conv)
+        raise
+    finally:
+        handle.remove()
+    bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
+    bn.bias.copy_(cast("Tensor", bn.running_mean))
+    compensate_(block)
+    return block
+
+
+def _new_block(model: nn.Module, conv: nn.Conv2d, names: tuple[str, ...], seed: int) -> BranchedConv2d:
+    like = nearest_batch_norm(model, conv)
+    bn = new_norm(conv.out_channels, like, conv.weight)
+    bn.requires_grad_(conv.weight.requires_grad).train(conv.training)
+    devices = [conv.weight.device] if conv.weight.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        return branched(conv, names, method=METHOD, bn=bn, norm_like=like)
+
+
+def branch_weights(block: BranchedConv2d) -> dict[str, float]:
+    """How much each branch counts: the mean of |last BatchNorm weight|, relative to the `kxk` branch's."""
+    means = {name: _mean_weight(branch.bn) for name, branch in block.named_branches()}
+    full = means.pop("kxk")
+    return {name: mean / full if full else float("inf") for name, mean in means.items()}
+
+
+def _mean_weight(bn: nn.Module | None) -> float:
+    weight = getattr(bn, "weight", None)
+    return 1.0 if weight is None else float(weight.detach().abs().mean())
+
+
+def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: float) -> list[str]:
+    """The branches that fell behind: below the mean and the threshold, where the weights differ enough."""
+    values = torch.tensor(list(weights.values()), dtype=torch.float64)
+    if len(values) < 2 or not values.std() > spread:
+        return []
+    mean = float(values.mean())
+    return [name for name, weight in weights.items() if weight < mean and weight < threshold]
+
+
+@torch.no_grad()
+def cut_(model: nn.Module, block: BranchedConv2d, names: list[str]) -> None:
+    """Folds branches of a block into its `kxk` branch, in place; a block with no other left is dissolved."""
+    branches = dict(block.named_branches())
+    for name in names:
+        absorb_(block, branches[name].fold())
+        del block.branches[name]
+    if list(block.branches) == ["kxk"]:
+        kxk = cast("ConvBranch", block.branches["kxk"])
+        if kxk.bn is not None:
+            scale, shift = batch_norm_affine(kxk.bn, like=exact(kxk.bn.weight))
+            _scale_(kxk.conv, scale, shift)
+        replace_module_(model, block, kxk.conv)
+
+
+def _scale_(target: nn.Conv2d | BranchedConv2d, scale: Tensor, shift: Tensor) -> None:
+    """Lets a convolution or block compute `scale · y + shift` from now on."""
+    if isinstance(target, nn.Conv2d):
+        target.weight.mul_(scale[:, None, None, None].to(target.weight))
+        bias = shift if target.bias is None else exact(target.bias) * scale + shift
+        if target.bias is None:
+            target.bias = nn.Parameter(bias.to(target.weight))
+        else:
+            target.bias.copy_(bias)
+        return
+    for name, branch in target.named_branches():
+        if branch.bn is None:
+            raise RuntimeError("A grown block has a BatchNorm in every branch.")
+        branch.bn.weight.copy_(exact(branch.bn.weight) * scale)
+        branch.bn.bias.copy_(exact(branch.bn.bias) * scale + (shift if name == "kxk" else 0))
+
+
+def core(module: nn.Module) -> nn.Conv2d:
+    """The original convolution inside a layer that may have grown."""
+    while isinstance(module, BranchedConv2d):
+        module = cast("ConvBranch", module.branches["kxk"]).conv
+    return cast("nn.Conv2d", module)
+
+
+def structure_of(module: nn.Module) -> dict[str, Any]:
+    """What a layer has become, in plain values: a convolution with or without bias, or a block of branches."""
+    if not isinstance(module, BranchedConv2d):
+        return {"bias": getattr(module, "bias", None) is not None}
+    branches: dict[str, Any] = {}
+    for name, branch in module.named_branches():
+        branches[name] = structure_of(cast("nn.Module", branch.conv)) if name in _GROWING else None
+    return {"branches": branches}
+
+
+def check_structure(name: str, conv: nn.Conv2d, structure: Any) -> None:
+    """Raises `ValueError` if a convolution cannot have a structure, which may come from an untrusted file."""
+    if not isinstance(structure, Mapping) or not set(structure) <= {"bias", "branches"}:
+        raise ValueError(f"Not a structure of DyRep for {name!r}: {structure!r}.")
+    branches = structure.get("branches")
+    if branches is None:
+        return
+    if not isinstance(branches, Mapping) or "kxk" not in branches or not set(branches) <= set(BRANCH_NAMES):
+        raise ValueError(f"Not a structure of DyRep: {name!r} would have the branches {list(branches)}.")
+    for branch, inner in branches.items():
+        reason = unavailable(branch, ConvGeometry.of(conv))
+        if reason:
+            raise ValueError(f"{name!r} cannot have the branch {branch!r}: {reason}.")
+        if branch in _GROWING:
+            check_structure(f"{name}.{branch}", conv, inner)  # the same kernel, stride and channels
+        elif inner is not None:
+            raise ValueError(f"Not a structure of DyRep: the branch {branch!r} of {name!r} cannot grow.")
+
+
+def rebuild_(model: nn.Module, name: str, structure: Mapping[str, Any]) -> None:
+    """Gives a plain convolution of a model a structure that `check_structure` has seen, in place."""
+    conv = cast("nn.Conv2d", model.get_submodule(name))
+    branches = structure.get("branches")
+    if branches is None:
+        if structure.get("bias") and conv.bias is None:
+            conv.bias = nn.Parameter(conv.weight.new_zeros(conv.out_channels))
+        return
+    replace_module_(model, conv, _new_block(model, conv, tuple(branches), seed=0))
+    for branch in _GROWING:
+        if branch in branches:
+            rebuild_(model, f"{name}.branches.{branch}.conv", branches[branch])

@@ -1,0 +1,109 @@
+"""Where a study's numbers come from: how far it is, on what it ran, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spatialgrad.report.load import Collected, Run
+
+NO_CLAIM = "Pocket scale shows that everything works, in minutes. It makes no claim about accuracy."
+SCALES = {
+    "paper": "paper: the published settings",
+    "desk": "desk: sized for evidence without a GPU",
+    "pocket": "pocket: the whole pipeline in minutes, no claim about accuracy",
+}
+MOST_WAITING = 10
+"""Waiting runs that are named; all are counted."""
+ORDER = ("finished", "running", "stopped", "waiting", "failed", "damaged")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """A run that is not finished, or of which something cannot be read."""
+
+    run: str
+    seed: int
+    state: str
+    progress: str
+    message: str
+
+
+def progress(study: Collected) -> str:
+    """How far a study is, in a sentence: "3 of 8 runs finished (1 running, 4 waiting)"."""
+    states, total = study.states, len(study.runs)
+    rest = ", ".join(f"{states[state]} {state}" for state in ORDER[1:] if states[state])
+    return f"{states['finished']} of {total} runs finished" + (f" ({rest})" if rest else "")
+
+
+def facts(study: Collected) -> list[tuple[str, str]]:
+    """What a reader must know about the numbers, as names and values."""
+    record, environments = study.record, [run.environment for run in study.runs if run.environment]
+    versions = [each["versions"] for each in environments if isinstance(each.get("versions"), Mapping)]
+    names = list(dict.fromkeys(name for each in versions for name in each))
+    found = [
+        ("Scale", SCALES.get(record.scale, record.scale)),
+        ("Data", _several(str(run.result["dataset"]) for run in study.runs if run.result.get("dataset"))),
+        ("Seeds", ", ".join(map(str, record.seeds))),
+        ("Runs", progress(study)),
+        ("Commit", _several(_commit(each.get("commit")) for each in environments)),
+        ("Machine", _several(_machine(each) for each in environments)),
+        ("Python", _several(str(each.get("python", "")) for each in environments)),
+        ("Versions", ", ".join(f"{name} {_several(str(each.get(name, '')) for each in versions)}" for name in names)),
+        ("Dates", _dates(study.runs)),
+    ]
+    return [(name, value or "not known yet") for name, value in found]
+
+
+def command(study: Collected) -> str:
+    """The command that does it again."""
+    record = study.record
+    name, scale = shlex.quote(record.name), shlex.quote(record.scale)
+    return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}"
+
+
+def troubles(study: Collected) -> list[Trouble]:
+    """The runs that a reader must know about: failed, damaged, under way, partly unreadable, and some that wait."""
+    found = [run for run in study.runs if run.state != "finished" or run.problems]
+    waiting = [run for run in found if run.state == "waiting"]
+    left = {run.name for run in waiting[MOST_WAITING:]}
+    return [
+        Trouble(
+            run=run.name,
+            seed=run.seed,
+            state=run.state,
+            progress=f"{run.epoch} of {run.epochs} epochs" if run.epochs else "",
+            message="; ".join(filter(None, (run.message, *run.problems))),
+        )
+        for run in found
+        if run.name not in left
+    ]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    device, processes = str(environment.get("device", "")), environment.get("processes")
+    cpu = f"{environment.get('cpu', 'unknown processor')}, {environment.get('cores', '?')} cores"
+    threads = environment.get("threads", "?")
+    threads = f", {threads} thread{'' if threads == 1 else 's'} per process"
+    where = cpu if device in ("cpu", "") else f"{device}; {cpu}"
+    return (f"{processes} × " if isinstance(processes, int) and processes > 1 else "") + where + threads
+
+
+def _commit(commit: Any) -> str:
+    if not commit:
+        return "of an installed package"
+    text = str(commit)
+    changed = text.endswith("-changed")
+    return text.removesuffix("-changed")[:12] + (" with local changes" if changed else "")
+
+
+def _dates(runs: Iterable[Run]) -> str:
+    sessions = sorted(session for run in runs for session in run.sessions)
+    days = list(dict.fromkeys((sessions[0][:10], sessions[-1][:10]))) if sessions else []
+    return " to ".join(days)
+
+
+def _several(values: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, values)))

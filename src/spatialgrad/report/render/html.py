@@ -1,0 +1,62 @@
+"""A report as one HTML page that needs nothing else: no network, no other file, and not even JavaScript to be read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from spatialgrad.report.sections import Section
+
+
+def render_html(sections: Sequence[Section], written: str) -> str:
+    """All studies in one page.
+
+    Args:
+        sections: One per study.
+        written: When the report was written.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["data"] = lambda values: Markup(script_data(values))
+    # Drawings are made here, from texts that are escaped where they are drawn.
+    environment.filters["drawing"] = Markup
+    style, script = _file("style.css"), _file("script.js")
+    return environment.get_template("page.html").render(
+        sections=sections,
+        written=written,
+        title=sections[0].title if len(sections) == 1 else "spatialgrad studies",
+        style=Markup(style),
+        script=Markup(script),
+        policy=content_policy(script),
+    )
+
+
+def content_policy(script: str) -> str:
+    """What the page may load: nothing but the pictures in it, its own styles and exactly this script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def script_data(values: Any) -> str:
+    """JSON that can stand in a script element: no text in it can end the element."""
+    text = json.dumps(values, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _file(name: str) -> str:
+    return (resources.files("spatialgrad.report.render") / "page" / name).read_text(encoding="utf-8")

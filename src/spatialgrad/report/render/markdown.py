@@ -1,0 +1,72 @@
+"""A report as Markdown: its tables, and its figures in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from spatialgrad.report.sections import Section
+from spatialgrad.report.tables.cells import Cell, Table
+
+
+def render_markdown(sections: Sequence[Section], written: str) -> str:
+    """All studies in one text.
+
+    Args:
+        sections: One per study.
+        written: When the report was written.
+    """
+    parts = [f"# {inline(sections[0].title)}" if len(sections) == 1 else "# Studies", f"Written {inline(written)}."]
+    for section in sections:
+        if len(sections) > 1:
+            parts.append(f"## {inline(section.title)}")
+        parts += _section(section, "##" if len(sections) == 1 else "###")
+    return "\n\n".join(parts) + "\n"
+
+
+def table(each: Table) -> str:
+    """A table with its caption and its notes."""
+    lines = [
+        f"**{inline(each.caption)}**",
+        "",
+        "| " + " | ".join(inline(column.title) for column in each.columns) + " |",
+        "|" + "|".join("---:" if column.numeric else "---" for column in each.columns) + "|",
+        *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in each.rows),
+    ]
+    notes = [f"{inline(note)}" for note in each.notes]
+    return "\n".join(lines) + ("\n\n" + "  \n".join(notes) if notes else "")
+
+
+def inline(text: str) -> str:
+    """A text in one line, in which nothing means anything to Markdown or HTML."""
+    text = re.sub(r"\s+", " ", text).strip().replace("\\", "\\\\")
+    text = re.sub(r"([`*_{}\[\]|~$#!])", r"\\\1", text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _section(section: Section, heading: str) -> list[str]:
+    parts = [f"{inline(section.shows)}. {inline(section.question)}", f"**{inline(section.progress)}.**"]
+    parts += [f"**{inline(section.warning)}**"] if section.warning else []
+    parts += [f"Where it differs from the paper: {inline(section.differences)}"] if section.differences else []
+    parts += [f"Note: {inline(section.note)}"] if section.note else []
+    parts += [table(each) for each in section.tables]
+    if section.troubles:
+        parts.append(f"{heading} Unfinished and damaged runs")
+        rows = [
+            "| " + " | ".join(inline(str(text)) for text in (t.run, t.seed, t.state, t.progress, t.message)) + " |"
+            for t in section.troubles
+        ]
+        parts.append("\n".join(["| Run | Seed | State | Progress | What happened |", "|---|---:|---|---|---|", *rows]))
+    if section.figures:
+        parts.append(f"{heading} Figures in words")
+        parts.append("\n".join(f"- **{inline(each.title)}.** {inline(each.alt)}" for each in section.figures))
+    parts.append(f"{heading} How it was made")
+    parts.append("\n".join(f"- {inline(name)}: {inline(value)}" for name, value in section.facts))
+    # In one line: no name in it can end the block.
+    parts.append(f"```bash\n{' '.join(section.command.splitlines())}\n```")
+    return parts
+
+
+def _cell(cell: Cell) -> str:
+    text = "<br>".join(inline(line) for line in cell.lines)
+    return f"**{text}**" if cell.strong else text

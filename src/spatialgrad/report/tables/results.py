@@ -1,0 +1,222 @@
+"""The tables of a study: results ours beside the published ones, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spatialgrad.report.load import Arm, Collected
+from spatialgrad.report.statistics import Comparison, compare, correct, summarize
+from spatialgrad.report.tables.cells import (
+    Cell,
+    Column,
+    Table,
+    arm_notes,
+    as_printed,
+    capital,
+    empty,
+    group_names,
+    heading_cells,
+    heading_columns,
+    metric_name,
+    p_cell,
+    published_cell,
+    seeds_cell,
+    signed,
+    sortable,
+    spread,
+    without_empty_columns,
+)
+from spatialgrad.report.tables.cost import cost_table, distance_table, metrics_tables
+
+UNDER_WAY = ("waiting", "running", "stopped")
+"""States of runs that will have a value one day."""
+NOT_COMPARABLE = "Measured at paper scale, with other networks, images, epochs or metrics: not comparable with ours."
+
+
+def build_tables(study: Collected) -> tuple[Table, ...]:
+    """The tables of a study, those first that answer its question."""
+    trained = [arm for arm in study.shown if arm.record.kind == "train"]
+    tables: list[Table] = []
+    if trained:
+        compared = compare_all(study)
+        layout = _side_by_side if study.record.layout == "columns" else _row_by_row
+        tables = [
+            without_empty_columns(layout(study, compared)),
+            cost_table(study, trained),
+            *metrics_tables(study, trained),
+        ]
+    equivalent = [arm for arm in study.shown if arm.record.kind == "equivalence"]
+    if equivalent:
+        tables.append(distance_table(equivalent))
+    return tuple(tables)
+
+
+def compare_all(study: Collected) -> dict[str, Comparison | None]:
+    """Every arm's comparison with its group's reference, by the arm's key, corrected for all of the study."""
+    # Arms that share their runs are one comparison, not two.
+    runs_of = {arm.record.key: _compared_runs(study, arm) for arm in study.shown}
+    known: dict[tuple[str, ...], Comparison | None] = {}
+    pending = 0
+    for arm in study.shown:
+        runs, reference = runs_of[arm.record.key], study.reference(arm)
+        if reference is None or runs in known:
+            continue
+        known[runs] = comparison = compare(arm.values, reference.values)
+        waits = any(run.state in UNDER_WAY for run in (*arm.runs, *reference.runs))
+        pending += waits and len(arm.runs) > 1 and (comparison is None or comparison.p is None)
+    corrected = dict(zip(known, correct(list(known.values()), pending), strict=True))
+    return {key: corrected.get(runs) for key, runs in runs_of.items()}
+
+
+def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Table:
+    names = group_names(study.shown)
+    rows = []
+    for arm in study.shown:
+        comparison = compared[arm.record.key]
+        rows.append(
+            (
+                *heading_cells(arm, names),
+                _ours(study, arm, comparison),
+                seeds_cell(arm),
+                _published(arm),
+                *_difference(study, arm, comparison),
+                _published_difference(study, arm),
+            )
+        )
+    columns = (
+        *heading_columns(names, "Method"),
+        Column(title="Ours (%)"),
+        Column(title="Seeds"),
+        Column(title="Published (%)"),
+        Column(title="Difference [95\u00a0%\u00a0CI]"),
+        Column(title="p"),
+        Column(title="Published difference"),
+    )
+    return Table(
+        caption=_caption(study), columns=columns, rows=tuple(rows), headers=len(names) + 1, notes=_result_notes(study)
+    )
+
+
+def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> Table:
+    names = group_names(study.shown)
+    labels = list(dict.fromkeys(arm.label for arm in study.shown))
+    # A label that is the reference in one group is not compared in any.
+    others = [label for label in labels if not any(a.record.reference for a in study.shown if a.label == label)]
+    rows = []
+    for group, arms in study.groups.items():
+        by_label = {arm.label: arm for arm in arms}
+        cells = [Cell(lines=(value,), sort=sortable(value)) for value in group]
+        for label in labels:
+            arm = by_label.get(label)
+            cells.append(_ours(study, arm, compared[arm.record.key]) if arm else empty())
+            cells.append(_published(arm) if arm else empty())
+        cells.append(_fewest_seeds(arms))
+        for label in others:
+            arm = by_label.get(label)
+            if arm is None:
+                cells += [empty()] * 3
+            else:
+                cells += [*_difference(study, arm, compared[arm.record.key]), _published_difference(study, arm)]
+        rows.append(tuple(cells))
+    columns = [Column(title=name, numeric=False) for name in names]
+    for label in labels:
+        columns += [Column(title=f"{label}, ours (%)"), Column(title=f"{label}, published (%)")]
+    columns.append(Column(title="Seeds"))
+    for label in others:
+        of = f"{label}: " if len(others) > 1 else ""
+        titles = ("Difference [95\u00a0%\u00a0CI]", "p", "Published difference")
+        columns += [Column(title=of + title) for title in titles]
+    return Table(
+        caption=_caption(study),
+        columns=tuple(columns),
+        rows=tuple(rows),
+        headers=len(names),
+        notes=_result_notes(study),
+    )
+
+
+def _ours(study: Collected, arm: Arm, comparison: Comparison | None) -> Cell:
+    summary = summarize(list(arm.values.values()))
+    if summary is None:
+        return Cell(lines=(_why_nothing(arm),))
+    strong = comparison is not None and comparison.better and study.record.scale != "pocket"
+    return Cell(lines=(spread(summary),), sort=summary.mean, strong=strong)
+
+
+def _why_nothing(arm: Arm) -> str:
+    states = {run.state for run in arm.runs}
+    for state in ("running", "stopped", "failed", "damaged"):
+        if state in states:
+            return state
+    return "waiting" if arm.runs else "not planned"
+
+
+def _compared_runs(study: Collected, arm: Arm) -> tuple[str, ...]:
+    reference = study.reference(arm)
+    return tuple(run.name for run in (*arm.runs, *(reference.runs if reference else ())))
+
+
+def _fewest_seeds(arms: Sequence[Arm]) -> Cell:
+    return min((seeds_cell(arm) for arm in arms), key=lambda cell: (cell.sort, -len(cell.lines[0])))
+
+
+def _published(arm: Arm) -> Cell:
+    published = arm.record.published
+    spreads = ["" if each.std is None else f" ± {as_printed(each.std)}" for each in published]
+    return published_cell([each.mean for each in published], published, spreads)
+
+
+def _difference(study: Collected, arm: Arm, comparison: Comparison | None) -> tuple[Cell, Cell]:
+    if arm.record.reference:
+        return Cell(lines=("reference",)), empty()
+    if comparison is None:
+        return empty(), empty()
+    mark = "▲ " if comparison.better else "▼ " if comparison.worse else ""
+    lines = [("" if study.record.scale == "pocket" else mark) + signed(comparison.difference)]
+    if comparison.low is not None and comparison.high is not None:
+        lines.append(f"[{signed(comparison.low)}, {signed(comparison.high)}]")
+    lines += [comparison.note] if comparison.note else []
+    return Cell(lines=tuple(lines), sort=comparison.difference), p_cell(comparison)
+
+
+def _published_difference(study: Collected, arm: Arm) -> Cell:
+    reference = study.reference(arm)
+    if reference is None or not arm.record.published or not reference.record.published:
+        return empty()
+    own, base = arm.record.published[0], reference.record.published[0]
+    # Only this paper's own values are compared with each other.
+    if own.source != base.source:
+        return empty()
+    value = own.mean - base.mean
+    return Cell(lines=(signed(value),), sort=value)
+
+
+def _result_notes(study: Collected) -> tuple[str, ...]:
+    record, published = study.record, [each for arm in study.shown for each in arm.record.published]
+    notes = ["Ours: mean ± sample standard deviation over seeds, in per cent, after the last epoch."]
+    if any(arm.record.reference for arm in study.shown):
+        notes.append(
+            "Difference, in points: mean of the differences from the reference of the same seed, with its 95 % "
+            "confidence interval (Student's t), and the p value of the paired t test, alone "
+            "and corrected by Holm's method for all comparisons of this study."
+        )
+        if record.scale == "pocket":
+            notes.append("At pocket scale nothing is marked as better or worse.")
+        else:
+            notes.append(
+                "Bold and ▲: better than the reference (▼: worse), which takes at least 3 pairs, an interval without 0 "
+                "and a corrected p below 0.05. Everything else may be chance."
+            )
+    if published:
+        runs = f" over {record.published_seeds} runs" if record.published_seeds else ""
+        other = "" if record.scale == "paper" else f" {NOT_COMPARABLE}"
+        notes.append(f"Published: as printed in the paper{runs}.{other}")
+    for source in dict.fromkeys(each.source for each in published if each.source != "paper"):
+        notes.append(f"* measured by {source}, and quoted by the paper.")
+    return (*notes, *arm_notes(study.shown))
+
+
+def _caption(study: Collected) -> str:
+    metric = capital(metric_name(study.record.metric))
+    published = any(arm.record.published for arm in study.shown)
+    return f"{metric}, ours beside {study.record.shows}" if published else metric

@@ -1,0 +1,1 @@
+"""Spatial gradient scaling: the method itself."""

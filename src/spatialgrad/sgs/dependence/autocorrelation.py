@@ -1,0 +1,99 @@
+"""Linear correlation between the pixels of a map and their displaced neighbours (the paper's ablation)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, require_maps
+from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
+from spatialgrad.torch_utils.distributed import Reduction
+
+
+def autocorrelation(
+    maps: Tensor,
+    kernel_size: int | Sequence[int],
+    *,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    padding_mode: str = "zeros",
+) -> Tensor:
+    """Measure the correlation of a map with itself, shifted to each neighbour that a kernel sees.
+
+    The absolute value of Pearson's coefficient is taken: a strong negative correlation is a strong dependence too.
+
+    Args:
+        maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
+        kernel_size: The convolution's kernel size.
+        padding: The convolution's padding; padded pixels take part in the pairs.
+        dilation: The convolution's dilation: neighbours are this many pixels apart.
+        padding_mode: The convolution's padding mode.
+
+    Returns:
+        S of shape (channels, *kernel_size), 1 at the centre. Channels without variance are NaN.
+    """
+    num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
+    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
+    estimator = Autocorrelation(maps.shape[1], window, maps.device)
+    return measure_in_one_piece(estimator, maps)
+
+
+class Autocorrelation:
+    """Streaming form of `autocorrelation`: first the ranges of all maps, then moments about their middle.
+
+    Moments about the middle of the range do not cancel, however far from 0 a channel lies.
+    """
+
+    num_passes: ClassVar[int] = 2
+
+    def __init__(self, channels: int, window: Window, device: torch.device) -> None:
+        self._window = window
+        self._ranges = Ranges(channels, device)
+        self._moments: Tensor | None = None
+
+    def observe(self, maps: Tensor) -> None:
+        """Take in maps: their ranges in the first pass, their moments in the second."""
+        if self._moments is None:
+            self._window.check_fits(maps.shape[2:])
+            self._ranges.observe(maps)
+            return
+        middle = (self._ranges.low / 2 + self._ranges.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
+        over = [0, *range(2, maps.dim())]
+        for block in blocks(maps):
+            centred = self._window.pad(block).to(middle.dtype) - middle
+            for row, offset in enumerate(self._window.displacements):
+                p, q = shifted_pair(centred, offset)
+                number = torch.full_like(self._ranges.low, p.numel() / p.shape[1])
+                sums = [term.sum(over) for term in (p, q, p * p, q * q, p * q)]
+                self._moments[row] += torch.stack([number, *sums])
+
+    def partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Ranges, or moments."""
+        if self._moments is None:
+            return self._ranges.partials()
+        return [(self._moments, "sum")]
+
+    def end_pass(self) -> None:
+        """After the first pass, check the ranges and make room for the moments."""
+        if self._moments is not None:
+            return
+        self._ranges.check()
+        shape = (len(self._window.displacements), 6, len(self._ranges.low))
+        self._moments = self._ranges.low.new_zeros(shape)
+
+    def dependence(self) -> Tensor:
+        """S, shape (channels, *kernel_size)."""
+        if self._moments is None:
+            raise RuntimeError("The moments were not taken yet: two passes come before the result.")
+        number, p, q, pp, qq, pq = self._moments.unbind(1)
+        covariance = pq * number - p * q
+        variances = (pp * number - p * p) * (qq * number - q * q)
+        # Rounding leaves a trace of variance in a channel that has none.
+        usable = variances > (pp * number * torch.finfo(pp.dtype).eps * 16) * (qq * number)
+        correlation = (covariance / variances.sqrt()).abs().clamp(max=1)
+        values = torch.where(usable, correlation, math.nan)
+        return self._window.arrange(values.T)

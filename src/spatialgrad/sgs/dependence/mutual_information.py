@@ -1,0 +1,185 @@
+"""Normalized mutual information between the pixels of a map and their displaced neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, require_maps, wide_dtype
+from spatialgrad.sgs.dependence.histogram import count_pairs_, quantize, sturges_bins
+from spatialgrad.sgs.dependence.window import Window
+from spatialgrad.torch_utils.distributed import Reduction
+
+MAX_BINS = 255  # levels are uint8, and one is kept for exact zeros
+
+
+def normalized_mutual_information(
+    maps: Tensor,
+    kernel_size: int | Sequence[int],
+    *,
+    padding: int | str | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    padding_mode: str = "zeros",
+    bins: int | str = "sturges",
+    drop_near: bool = False,
+) -> Tensor:
+    """Measure how much a pixel tells about its neighbour, for each neighbour that a kernel sees.
+
+    For the values P of all pixels and Q of their neighbours at one displacement this is
+    (H(P) + H(Q) − H(P, Q)) / H(P, Q), with entropies of a joint histogram over the whole batch: 0 for independent
+    pixels, 1 where one determines the other.
+
+    Args:
+        maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
+        kernel_size: The convolution's kernel size.
+        padding: The convolution's padding; padded pixels take part in the pairs.
+        dilation: The convolution's dilation: neighbours are this many pixels apart.
+        padding_mode: The convolution's padding mode.
+        bins: Number of equal bins between a channel's smallest and largest value, or ``"sturges"``.
+        drop_near: Leave out pairs with an exact zero and pairs in the same bin (the paper's ImageNet variant, for
+            high-resolution images full of repeated pixels).
+
+    Returns:
+        S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device has it. Channels that
+        carry no information are NaN.
+
+    Example:
+        >>> import torch
+        >>> S = normalized_mutual_information(torch.randn(8, 3, 32, 32), 3, padding=1)
+        >>> S.shape
+        torch.Size([3, 3, 3])
+    """
+    num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
+    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
+    estimator = MutualInformation(maps.shape[1], window, maps.device, bins=bins, drop_near=drop_near)
+    return measure_in_one_piece(estimator, maps)
+
+
+class MutualInformation:
+    """Streaming form of `normalized_mutual_information`: first the ranges of all maps, then their counts."""
+
+    num_passes: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        channels: int,
+        window: Window,
+        device: torch.device,
+        *,
+        bins: int | str = "sturges",
+        drop_near: bool = False,
+    ) -> None:
+        check_bins(bins)
+        self._window, self._bins, self._drop_near = window, bins, drop_near
+        self._ranges = Ranges(channels, device)
+        self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
+        self._num_nonzero = torch.zeros_like(self._num_pixels)
+        self._num_bins = 0
+        self._counts: Tensor | None = None
+
+    def observe(self, maps: Tensor) -> None:
+        """Take in maps: their ranges in the first pass, their pairs in the second."""
+        if self._counts is None:
+            self._observe_ranges(maps)
+        else:
+            self._observe_counts(self._counts, maps)
+
+    def partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Ranges and number of pixels, or the counts."""
+        if self._counts is None:
+            return [*self._ranges.partials(), (self._num_pixels, "sum"), (self._num_nonzero, "sum")]
+        return [(self._counts, "sum")]
+
+    def end_pass(self) -> None:
+        """After the first pass, check the ranges and make room for the counts."""
+        if self._counts is not None:
+            return
+        self._ranges.check()
+        if self._pads_with_zeros and not self._drop_near:
+            self._ranges.low.clamp_(max=0)
+            self._ranges.high.clamp_(min=0)
+        num_pixels = int(self._num_pixels)
+        # What is dropped is no sample: of the values that stay, an average channel decides.
+        samples = int(self._num_nonzero) // len(self._ranges.low) if self._drop_near else num_pixels
+        self._num_bins = sturges_bins(samples) if isinstance(self._bins, str) else self._bins
+        levels = self._num_bins + (1 if self._drop_near else 0)
+        # Known before anything is counted: no cell can hold more than all pixels.
+        dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
+        shape = (len(self._window.displacements), len(self._ranges.low), levels, levels)
+        self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
+
+    def dependence(self) -> Tensor:
+        """S, shape (channels, *kernel_size)."""
+        if self._counts is None:
+            raise RuntimeError("The maps were not counted yet: two passes come before the result.")
+        values = self._ranges.low.new_empty(len(self._ranges.low), len(self._counts))
+        for column, counts in enumerate(self._counts):
+            values[:, column] = nmi_from_counts(counts, drop_near=self._drop_near)
+        if self._drop_near:
+            # Where no pair was left, nothing can be learned from the neighbour: 0. But where no pair was left at all,
+            # there is nothing to measure.
+            nothing = values.isnan()
+            values = torch.where(nothing & ~nothing.all(), 0.0, values)
+        return self._window.arrange(values)
+
+    @property
+    def _pads_with_zeros(self) -> bool:
+        return self._window.padding_mode == "zeros" and any(map(any, self._window.padding))
+
+    def _observe_ranges(self, maps: Tensor) -> None:
+        self._window.check_fits(maps.shape[2:])
+        self._ranges.observe(maps, skip_zeros=self._drop_near)
+        self._num_pixels += len(maps) * math.prod(self._window.padded_size(maps.shape[2:]))
+        if self._drop_near:
+            self._num_nonzero += torch.count_nonzero(maps)
+
+    def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
+        zero_level = self._num_bins if self._drop_near else None
+        low, high = (limit.to(maps.dtype) for limit in (self._ranges.low, self._ranges.high))
+        if self._pads_with_zeros:
+            # All zero pixels first, in the level of a zero, then the maps right into the middle of them.
+            zeros = maps.new_zeros(1, maps.shape[1], *(1,) * self._window.num_dims)
+            level = torch.empty_like(zeros, dtype=torch.uint8)
+            quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=level)
+            size = self._window.padded_size(maps.shape[2:])
+            levels = level.expand(len(maps), -1, *size).contiguous()
+            inside = self._window.inside(levels, maps.shape[2:])
+            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=inside)
+        else:
+            levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
+            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
+            levels = self._window.pad(levels)
+        count_pairs_(counts, levels, self._window.displacements)
+
+
+def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
+    """Normalized mutual information of one joint histogram per channel.
+
+    Args:
+        counts: Integer counts, shape (channels, levels, levels). With `drop_near` the last level is that of exact
+            zeros.
+        drop_near: Leave out exact zeros and the diagonal.
+
+    Returns:
+        Shape (channels,), between 0 and 1; NaN where there is no entropy.
+    """
+    joint = counts.to(wide_dtype(counts.device))
+    if drop_near:
+        joint = joint[:, :-1, :-1].clone()
+        joint.diagonal(dim1=1, dim2=2).zero_()
+    joint = joint / joint.sum((1, 2), keepdim=True).clamp_(min=1)
+    joint_entropy = torch.special.entr(joint).sum((1, 2))
+    entropies = torch.special.entr(joint.sum(1)).sum(1) + torch.special.entr(joint.sum(2)).sum(1)
+    nmi = ((entropies - joint_entropy) / joint_entropy).clamp(0, 1)
+    return torch.where(joint_entropy > 0, nmi, math.nan)
+
+
+def check_bins(bins: int | str) -> None:
+    """Raise unless `bins` is a usable number of bins or the name of a rule."""
+    if bins == "sturges" or (isinstance(bins, int) and 2 <= bins <= MAX_BINS):
+        return
+    raise ValueError(f"Invalid bins: {bins!r}; choose 'sturges' or a number from 2 to {MAX_BINS}.")

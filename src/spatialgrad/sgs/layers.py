@@ -1,0 +1,102 @@
+"""Which convolutions take part, and their input maps while the model runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from spatialgrad.torch_utils.modules import Convolution, Predicate, plain_name, unwrap_model
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def select_convolutions(
+    model: nn.Module, include: Predicate | None = None, exclude: Predicate | None = None
+) -> tuple[dict[str, list[Convolution]], dict[str, str]]:
+    """Choose the convolutions whose gradients can be scaled.
+
+    Args:
+        model: Any module.
+        include: If given, only convolutions for which ``include(name, module)`` is true take part.
+        exclude: Convolutions for which ``exclude(name, module)`` is true do not.
+
+    Returns:
+        The chosen convolutions by qualified name (several where modules share one weight), and the reason for each
+        convolution that was left out.
+    """
+    chosen: dict[str, list[Convolution]] = {}
+    skipped: dict[str, str] = {}
+    owner: dict[int, str] = {}
+    for name, module in unwrap_model(model).named_modules():
+        name = plain_name(name)
+        if isinstance(module, _TRANSPOSED):
+            skipped[name] = "transposed convolution"
+        if not isinstance(module, Convolution):
+            continue
+        reason = _reason_to_skip(name, module, include, exclude)
+        if reason:
+            skipped[name] = reason
+        elif id(module.weight) in owner:
+            first = owner[id(module.weight)]
+            if tuple(module.kernel_size) == tuple(chosen[first][0].kernel_size):
+                chosen[first].append(module)
+            skipped[name] = f"shares its weight with {first!r}, where it is pooled"
+        else:
+            owner[id(module.weight)] = name
+            chosen[name] = [module]
+    return chosen, skipped
+
+
+def summarize_skipped(skipped: Mapping[str, str]) -> str:
+    """The reasons with their counts, most frequent first."""
+    counts = Counter(reason for reason in skipped.values())
+    return ", ".join(f"{count} × {reason}" for reason, count in counts.most_common())
+
+
+@contextmanager
+def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[None]:
+    """Hand each module's input to its observer whenever the module is called."""
+
+    def hook_for(observe: Callable[[Tensor], None]) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            # A subclass may call its input something else.
+            observe(args[0] if args else next(iter(kwargs.values())))
+
+        return hook
+
+    handles = [
+        # Last in line: hooks of the user that change the input come first, as they do in training.
+        module.register_forward_pre_hook(hook_for(observe), with_kwargs=True)
+        for module, observe in observers.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, exclude: Predicate | None) -> str | None:
+    if all(side == 1 for side in module.kernel_size):
+        return "1×1 kernel: there is nothing to scale spatially"
+    if include is not None and not include(name, module):
+        return "not included"
+    if exclude is not None and exclude(name, module):
+        return "excluded"
+    if parametrize.is_parametrized(module, "weight") or "weight" not in module._parameters:
+        return "its weight is parametrized: what the optimizer updates is not the kernel"
+    weight = module.weight
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return "lazy: its weight is not initialized yet, run the model once first"
+    if weight.is_complex():
+        return "complex: mutual information is that of real values"
+    if not weight.requires_grad:
+        return "frozen: its weight does not require a gradient"
+    if weight.dim() != 2 + len(module.kernel_size):
+        return f"its weight was flattened to shape {tuple(weight.shape)}: shard with fully_shard (FSDP2) instead"
+    return None

@@ -1,0 +1,89 @@
+"""The appendix' table of training settings: epochs and batch sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spatialgrad.studies.paper.scales import POCKET, PUBLISHED_SETTINGS, desk_text, shortened, sized
+from spatialgrad.studies.study import Arm, Published, Scale, Study
+from spatialgrad.train.config.groups import TrainConfig
+
+MODELS = {"VGG-11": "vgg11", "ResNet-18": "resnet18"}
+METHODS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
+# By epochs and batch size, what is printed: baseline and its deviation, SGS and its deviation.
+PUBLISHED: dict[str, dict[tuple[int, int], tuple[float, float, float, float]]] = {
+    "VGG-11": {
+        (100, 64): (70.4, 0.2, 71.1, 0.1),
+        (100, 128): (70.8, 0.1, 72.5, 0.2),
+        (100, 512): (68.8, 0.2, 70.8, 0.1),
+        (200, 64): (71.0, 0.1, 72.4, 0.2),
+        (200, 128): (70.8, 0.1, 73.2, 0.1),
+        (200, 512): (68.6, 0.2, 71.6, 0.1),
+        (600, 64): (71.0, 0.1, 73.0, 0.1),
+        (600, 128): (70.1, 0.2, 73.2, 0.1),
+        (600, 512): (68.2, 0.1, 71.3, 0.1),
+    },
+    "ResNet-18": {
+        (100, 64): (77.5, 0.2, 78.1, 0.1),
+        (100, 128): (77.5, 0.1, 78.0, 0.2),
+        (100, 512): (75.2, 0.1, 75.6, 0.1),
+        (200, 64): (77.8, 0.2, 78.4, 0.1),
+        (200, 128): (77.8, 0.1, 78.8, 0.1),
+        (200, 512): (76.2, 0.1, 76.7, 0.1),
+        (600, 64): (78.0, 0.1, 78.7, 0.1),
+        (600, 128): (77.9, 0.1, 79.0, 0.1),
+        (600, 512): (76.4, 0.1, 77.2, 0.2),
+    },
+}
+EPOCHS: dict[Scale, dict[int, int]] = {
+    "paper": {100: 100, 200: 200, 600: 600},
+    "desk": {100: 10, 200: 20, 600: 60},
+    "pocket": {100: 2, 200: 3, 600: 6},
+}
+"""How long a scale trains where the paper trains for so many epochs."""
+
+
+def arms(scale: Scale) -> tuple[Arm, ...]:
+    """Two networks, three durations, three batch sizes, with and without."""
+    return tuple(
+        Arm(
+            group={"Model": shown, "Epochs": _epochs_text(scale, epochs), "Batch size": str(batch_size)},
+            label=label,
+            config=_config(scale, model, method, epochs, batch_size),
+            reference=method == "baseline",
+            published=(Published(mean=mean, std=std),),
+        )
+        for shown, model in MODELS.items()
+        for (epochs, batch_size), printed in PUBLISHED[shown].items()
+        for (label, method), (mean, std) in zip(METHODS.items(), (printed[:2], printed[2:]), strict=True)
+    )
+
+
+def _epochs_text(scale: Scale, epochs: int) -> str:
+    return str(epochs) if scale == "paper" else f"{EPOCHS[scale][epochs]} for {epochs}"
+
+
+def _config(scale: Scale, model: str, method: str, epochs: int, batch_size: int) -> TrainConfig:
+    config = shortened(sized(scale, model, method), epochs=EPOCHS[scale][epochs])
+    if scale == "pocket":
+        config = shortened(config, epochs=EPOCHS[scale][epochs], limit=1_024)
+    return replace(config, data=replace(config.data, batch_size=batch_size))
+
+
+SENSITIVITY = Study(
+    name="sensitivity",
+    title="Epochs and batch sizes on CIFAR-100",
+    shows="Table 6",
+    question="Does the gain depend on how long and with which batch size a network is trained?",
+    arms=arms,
+    layout="columns",
+    figures=("learning-curves", "overhead"),
+    published_seeds=3,
+    num_seeds={"paper": 3, "desk": 1, "pocket": 1},
+    differences={
+        "paper": PUBLISHED_SETTINGS,
+        "desk": f"{desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} The epochs stand for 100, 200 and 600.",
+        "pocket": f"{POCKET} Here 2, 3 and 6 epochs stand for 100, 200 and 600.",
+    },
+    times={"paper": "about 140 GPU hours", "desk": "8 hours on 2 cores", "pocket": "4 minutes on 2 cores"},
+)

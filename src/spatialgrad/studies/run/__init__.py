@@ -1,0 +1,1 @@
+"""Running a plan: on this machine, on a Ray cluster, and searches."""

@@ -1,0 +1,192 @@
+"""A search in Optuna's journal: every point of the grid is a trial, whose training is a run's folder.
+
+The journal and the folders are all that workers share. A trial that is running while nobody holds its folder belongs to
+a worker that is gone: whoever takes the folder takes the trial over, and the training goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spatialgrad.studies.record import PointRecord, SearchRecord, best_file
+from spatialgrad.train.runs.folder import RESULT, write_json
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL, DAMAGED = "searches.log", "searches.damaged.log"
+
+
+class GridSearch:
+    """One search of a study.
+
+    Args:
+        folder: Of the study.
+        record: The search.
+        report: Called with a line of text if something is wrong.
+    """
+
+    def __init__(self, folder: Path, record: SearchRecord, report: Callable[[str], None] = print) -> None:
+        self.folder, self.record = folder, record
+        self._storage, self._study = _opened(folder, record.name, report)
+        self._ended: set[int] = set()
+        self._enqueue()
+
+    def runs_of(self, point: int) -> list[Path]:
+        """The folders of a point."""
+        return [self.folder / run.folder for run in self.record.points[point].runs]
+
+    def begin(self, run: Path) -> None:
+        """Say that a run is being trained, if it belongs to this search; the caller holds its folder."""
+        for number in range(len(self.record.points)):
+            if run in self.runs_of(number):
+                self._set_running(number)
+
+    def settle(self, failed: Collection[Path] = ()) -> None:
+        """Tell Optuna what has ended.
+
+        Args:
+            failed: Folders of runs that have failed and are not tried again now.
+        """
+        from optuna.trial import TrialState
+
+        for number, point in enumerate(self.record.points):
+            if number in self._ended:
+                continue
+            value = point_value(self.folder, point)
+            runs = self.runs_of(number)
+            has_failed = any(run in failed for run in runs)
+            if value is None and not (has_failed and all(run in failed or (run / RESULT).exists() for run in runs)):
+                continue
+            trial = self._newest(number)
+            if not trial.state.is_finished():
+                self._set_running(number)
+                state = TrialState.COMPLETE if value is not None else TrialState.FAIL
+                with _quiet(), _unless_told():
+                    self._study.tell(trial.number, value, state=state, skip_if_finished=True)
+            self._ended.add(number)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every point has ended."""
+        return len(self._ended) == len(self.record.points)
+
+    def best(self) -> Mapping[str, Any] | None:
+        """The values of the best point once the search is complete; None if every point has failed.
+
+        What was chosen once stays, also when points that failed are tried again: arms may be trained with it.
+        """
+        path = best_file(self.folder, self.record.name)
+        if not path.exists():
+            from optuna.trial import TrialState
+
+            complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            if not complete:
+                return None
+            # Of several that are equally good, the first of the grid: whichever ended first is chance.
+            best = max(complete, key=lambda trial: (trial.value, -trial.user_attrs["point"]))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            point = self.record.points[best.user_attrs["point"]]
+            num_points, num_failed = len(self.record.points), len(self.record.points) - len(complete)
+            chosen = {"values": dict(point.values), "value": best.value, "trial": best.number}
+            write_json(path, {**chosen, "points": num_points, "failed": num_failed})
+        values: dict[str, Any] = json.loads(path.read_text())["values"]
+        return values
+
+    def _enqueue(self) -> None:
+        """A waiting trial for every point that has none, or whose last one has failed."""
+        from optuna.distributions import BaseDistribution, CategoricalDistribution
+        from optuna.trial import TrialState, create_trial
+
+        fields = self.record.fields
+        choices = {name: sorted({point.values[name] for point in self.record.points}) for name in fields}
+        distributions: dict[str, BaseDistribution] = {name: CategoricalDistribution(choices[name]) for name in fields}
+        there = {
+            trial.user_attrs["point"]
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.state is not TrialState.FAIL
+        }
+        for number, point in enumerate(self.record.points):
+            if number not in there:
+                self._study.add_trial(
+                    create_trial(
+                        state=TrialState.WAITING,
+                        params=dict(point.values),
+                        distributions=distributions,
+                        user_attrs={"point": number, "runs": [run.folder for run in point.runs]},
+                    )
+                )
+
+    def _newest(self, point: int) -> optuna.trial.FrozenTrial:
+        trials = [trial for trial in self._study.get_trials(deepcopy=False) if trial.user_attrs["point"] == point]
+        return trials[-1]
+
+    def _set_running(self, point: int) -> None:
+        from optuna.trial import TrialState
+
+        trial = self._newest(point)
+        if trial.state is TrialState.WAITING:
+            study_id = self._storage.get_study_id_from_name(self.record.name)
+            trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
+            with _unless_told():
+                self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+
+
+def point_value(folder: Path, point: PointRecord) -> float | None:
+    """The mean of the headline metric over a point's runs, or None while one is missing.
+
+    Args:
+        folder: Of the study.
+        point: Of one of its searches.
+    """
+    results = [folder / run.folder / RESULT for run in point.runs]
+    if not all(path.exists() for path in results):
+        return None
+    return sum(float(json.loads(path.read_text())["value"]) for path in results) / len(results)
+
+
+def _opened(folder: Path, name: str, report: Callable[[str], None]) -> tuple[Any, optuna.Study]:
+    try:
+        return _open(folder, name)
+    except (ValueError, KeyError) as error:  # what a line that was cut off makes the journal raise
+        (folder / JOURNAL).replace(folder / DAMAGED)
+        report(f"{folder / JOURNAL} is damaged ({error}). It is kept as {DAMAGED}, and written anew from the runs.")
+        return _open(folder, name)
+
+
+def _open(folder: Path, name: str) -> tuple[Any, optuna.Study]:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    with _quiet():
+        storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+        study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
+        study.get_trials(deepcopy=False)
+    return storage, study
+
+
+@contextmanager
+def _unless_told() -> Iterator[None]:
+    """Another worker that has seen the same result may have told it a moment ago."""
+    from optuna.exceptions import UpdateFinishedTrialError
+
+    with suppress(UpdateFinishedTrialError):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's news of every study and trial; its warnings are shown."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,1 @@
+"""Plumbing around torch that knows nothing of the method."""

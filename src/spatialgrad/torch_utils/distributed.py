@@ -1,0 +1,47 @@
+"""The few collectives that we need: flags, ranges and counts, never feature maps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Reduction = Literal["sum", "min", "max"]
+_OPS = {"sum": "SUM", "min": "MIN", "max": "MAX"}
+
+
+def is_distributed(group: dist.ProcessGroup | None = None) -> bool:
+    """Whether there is another process to agree with."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
+
+
+def all_reduce_(partials: Iterable[tuple[Tensor, Reduction]], group: dist.ProcessGroup | None = None) -> None:
+    """Combine tensors over all processes, in place; one collective for each kind of reduction and dtype."""
+    if not is_distributed(group):
+        return
+    buckets: dict[tuple[Reduction, torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
+    for tensor, reduction in partials:
+        buckets[reduction, tensor.dtype, tensor.device].append(tensor)
+    for (reduction, _, _), tensors in sorted(buckets.items(), key=lambda item: str(item[0])):
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        dist.all_reduce(flat, op=getattr(dist.ReduceOp, _OPS[reduction]), group=group)
+        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def highest(value: int, device: torch.device, group: dist.ProcessGroup | None = None) -> int:
+    """The largest of every process's value."""
+    if not is_distributed(group):
+        return value
+    flag = torch.tensor(value, device=device)
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
+    return int(flag)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """This process's shard of a distributed tensor, sharing its memory; any other tensor as it is."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

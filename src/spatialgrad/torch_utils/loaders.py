@@ -1,0 +1,189 @@
+"""The same few batches, as often as asked, without keeping them and without a trace in the loader or the RNGs."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.data import DataLoader
+
+DEFAULT_BATCHES = 2
+
+
+class Replay:
+    """Iterates over the first batches of some data, the same ones each time.
+
+    A loader is not kept in memory: its order and its augmentation follow from the random states at the start, which
+    are put back before every pass and at the end.
+
+    Args:
+        data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor, an (x, y) tuple
+            or a dict). Of a list or dict of loaders, the batches are lists or dicts with a batch of each.
+        batches: How many batches to take; by default all of a list, and 2 of anything else.
+        seed: What to start the random states from instead, while this lasts.
+    """
+
+    def __init__(self, data: Any, batches: int | None = None, *, seed: int | None = None) -> None:
+        if batches is not None and batches < 1:
+            raise ValueError(f"Invalid batches: {batches}; at least one is needed.")
+        self._seed = seed
+        leaves, structure = tree_flatten(data)
+        loaders = [unwrap_loader(leaf) for leaf in leaves]
+        if loaders and all(isinstance(loader, DataLoader) for loader in loaders):
+            self.batches = batches or DEFAULT_BATCHES
+            private = [_private_copy(loader, self.batches) if loader.num_workers else loader for loader in loaders]
+            self._source: Iterable[Any] = _SideBySide(private, structure)
+            self._state = _RandomState(loaders)
+            return
+        if isinstance(data, Tensor | Mapping) or (isinstance(data, tuple) and data and isinstance(data[0], Tensor)):
+            data = [data]
+        if not isinstance(data, Iterable):
+            raise TypeError(f"Expected a loader, a list of batches or a batch, got {type(data).__name__}.")
+        if batches is None:
+            batches = max(1, len(data)) if isinstance(data, list) else DEFAULT_BATCHES
+        self.batches = batches
+        # What can be read only once has to be kept.
+        self._source = list(islice(data, batches)) if isinstance(data, Iterator) else data
+        self._state = _RandomState([data])
+
+    def __iter__(self) -> Iterator[Any]:
+        self._state.restore()
+        if self._seed is not None:
+            self._state.reseed(self._seed)
+        return islice(iter(self._source), self.batches)
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._state.restore()
+
+
+def unwrap_loader(loader: Any) -> Any:
+    """The plain loader inside those of Accelerate and Fabric, which count their passes and tell others of them."""
+    while True:
+        if isinstance(getattr(loader, "base_dataloader", None), DataLoader):
+            loader = loader.base_dataloader
+        elif type(loader).__name__ == "_FabricDataLoader":
+            loader = loader._dataloader
+        else:
+            return loader
+
+
+def move_to(batch: Any, device: torch.device) -> Any:
+    """A batch with all of its tensors on a device; other things stay as they are."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: move_to(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(move_to(item, device) for item in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(move_to(item, device) for item in batch)
+    return batch
+
+
+def fingerprint(batch: Any) -> Tensor:
+    """A checksum over the tensors of a batch, by which a batch can be recognised without keeping it."""
+    if isinstance(batch, Tensor):
+        real = torch.view_as_real(batch.detach()) if batch.is_complex() else batch.detach()
+        return real.sum(dtype=torch.float64 if batch.device.type != "mps" else None).reshape(1).cpu()
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    parts = [fingerprint(item) for item in batch] if isinstance(batch, list | tuple) else []
+    return torch.cat(parts) if parts else torch.zeros(0)
+
+
+class _SideBySide:
+    """Iterates over loaders together; the batches come in the structure that the loaders came in."""
+
+    def __init__(self, loaders: list[DataLoader[Any]], structure: Any) -> None:
+        self._loaders, self._structure = loaders, structure
+
+    def __iter__(self) -> Iterator[Any]:
+        return (tree_unflatten(batch, self._structure) for batch in zip(*self._loaders, strict=False))
+
+
+class _RandomState:
+    """Every state that a pass over loaders and a forward pass may change: of random generators and of samplers."""
+
+    def __init__(self, loaders: list[Any]) -> None:
+        self._python = random.getstate()
+        self._numpy = np.random.get_state()
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        self._mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+        parts = [part for loader in loaders for part in _parts_of(loader)]
+        generators = [getattr(part, "generator", None) for part in parts]
+        self._generators = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
+        # Some samplers count their own epochs, and shuffle by them.
+        self._epochs = [(part, part.epoch) for part in parts if isinstance(getattr(part, "epoch", None), int)]
+
+    def restore(self) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        if self._mps is not None:
+            torch.mps.set_rng_state(self._mps)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        for part, epoch in self._epochs:
+            part.epoch = epoch
+
+    def reseed(self, seed: int) -> None:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        # Not torch.manual_seed: it would reach devices whose state was not kept.
+        torch.default_generator.manual_seed(seed)
+        if self._cuda is not None:
+            torch.cuda.manual_seed_all(seed)
+        if self._mps is not None:
+            torch.mps.manual_seed(seed)
+        for generator, _ in self._generators:
+            generator.manual_seed(seed)
+
+
+def _parts_of(loader: Any) -> list[Any]:
+    """A loader with its samplers, however many are wrapped in each other."""
+    found = [loader]
+    for part in found:
+        inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler")]
+        found += [new for new in inner if new is not None and not any(new is old for old in found)]
+    return found
+
+
+def _private_copy(loader: DataLoader[Any], batches: int) -> DataLoader[Any]:
+    """The same loader with workers of its own, no more than there are batches, which end with each pass.
+
+    Persistent workers hold an iterator and random states that belong to the training loop.
+    """
+    private = copy.copy(loader)
+    changes = {
+        "_iterator": None,
+        "persistent_workers": False,
+        "num_workers": min(loader.num_workers, batches),
+    }
+    # DataLoader refuses ordinary assignment to some of its attributes after construction.
+    private.__dict__.update(changes)
+    return private
+
+
+Forward = Callable[[nn.Module, Any], Any]
+
+
+def default_forward(model: nn.Module, batch: Any) -> Any:
+    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, list | tuple):
+        return model(batch[0])
+    return model(batch)

@@ -1,0 +1,107 @@
+"""Configs as JSON, and the differences between two."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spatialgrad.train.config.groups import TrainConfig, check_name
+from spatialgrad.train.errors import ConfigError
+
+FREE = (
+    "out",
+    "tensorboard",
+    "data.root",
+    "budget.checkpoint_seconds",
+    "budget.checkpoint_steps",
+    "machine.accelerator",
+    "machine.devices",
+    "machine.nodes",
+    "machine.strategy",
+    "machine.workers",
+    "machine.threads",
+)
+"""Fields in which a resumed run may differ: they decide where it runs, not what it computes."""
+
+C = TypeVar("C")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as values that JSON knows."""
+    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
+def from_dict(values: Mapping[str, Any], kind: type[C] = TrainConfig, prefix: str = "") -> C:  # type: ignore[assignment]
+    """The config that `to_dict` was given; fields that are missing get their defaults.
+
+    Raises:
+        ConfigError: If a field is unknown or its value is wrong.
+    """
+    hints = typing.get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        check_name("field", f"{prefix}{name}", [f"{prefix}{known}" for known in hints])
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"invalid {prefix}{name}: {value!r} is not a group of fields")
+            found[name] = from_dict(value, typing.cast(type, hint), f"{prefix}{name}.")
+        else:
+            found[name] = _restored(value, hint, f"{prefix}{name}")
+    return kind(**found)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values by dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def differences(there: TrainConfig, asked: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """The fields that decide about the result and differ, by dotted name: the value there and the one asked for."""
+    a, b = flatten(to_dict(there)), flatten(to_dict(asked))
+    return {name: (a[name], b[name]) for name in a if a[name] != b[name] and name not in FREE}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _restored(value: Any, hint: Any, name: str) -> Any:
+    """A JSON value as the type that a field is annotated with."""
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        fitting = [option for option in options if _fits(value, option)]
+        if fitting:
+            return _restored(value, fitting[0], name)
+    elif _fits(value, hint):
+        if hint is Path:
+            return Path(value)
+        if hint is float:
+            return float(value)
+        return tuple(value) if origin is tuple else value
+    raise ConfigError(f"invalid {name}: {value!r} is not of type {getattr(hint, '__name__', hint)}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, list | tuple)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint is Path:
+        return isinstance(value, str)
+    return isinstance(value, hint)

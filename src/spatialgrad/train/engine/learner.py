@@ -1,0 +1,143 @@
+"""What learns: the network with its method and its optimizer, and one step of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from spatialgrad.data.rng import generator_for
+from spatialgrad.reparam import count
+from spatialgrad.torch_utils.modules import for_one_process
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.deploy import rebuild_model
+from spatialgrad.train.engine.machine import Machine
+from spatialgrad.train.engine.optim import build_optimizer, set_learning_rate_
+from spatialgrad.train.engine.schedule import learning_rate
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.methods import METHODS, EpochContext, Update
+from spatialgrad.train.pretrained import load_backbone, read_backbone
+from spatialgrad.train.runs.checkpoint import has_checkpoint
+from spatialgrad.train.tasks import Sums, Task
+
+
+class Learner:
+    """A network, its method and its optimizer: new, until a state is loaded; to be started before the first step.
+
+    Args:
+        config: Of the run.
+        machine: The processes that train together.
+        task: What is learned.
+    """
+
+    def __init__(self, config: TrainConfig, machine: Machine, task: Task) -> None:
+        self.config, self.machine, self.task = config, machine, task
+        self.method = METHODS[config.method.name](config)
+        if machine.shards and self.method.grows:
+            raise ConfigError(f"{config.method.name} changes the network while it trains, which fsdp cannot; use ddp")
+        self.steps_per_epoch = task.steps_per_epoch(machine.world_size)
+        torch.manual_seed(config.seed)
+        self.module = task.build_model()
+        self._load_backbone()
+        self.method.prepare_(self.module)
+        machine.place_(self.module)
+        self.cost = count(self.module, task.input_size)
+        # A sharded network has other parameters; any other is wrapped when its structure is the checkpoint's.
+        self._wrapped = machine.wrap(self.module) if machine.shards else None
+        self._optimizer = build_optimizer(config.optimizer, self.module)
+        self.method.attach(self.module, self._optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of network, optimizer, method and precision; whole in the first process."""
+        return {
+            **self.machine.model_state(self.module, self._optimizer),
+            "method": self.method.state_dict(),
+            "precision": self.machine.precision.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave; before `start`."""
+        self.method.load_state_dict(state["method"])
+        self.machine.load_model_state_(self.module, self._optimizer, state)
+        self.machine.precision.load_state_dict(state["precision"])
+
+    def start(self) -> None:
+        """Get ready for the first step."""
+        self.model = self._wrapped or self.machine.wrap(self.module)
+        self.optimizer: Any = self.machine.fabric.setup_optimizers(self._optimizer)
+
+    def before_epoch(self, epoch: int) -> Update:
+        """Do what the method has to do before an epoch."""
+        network = for_one_process(self.model)
+        context = EpochContext(
+            epoch=epoch,
+            batches=self.train_batches(epoch),
+            forward=lambda _, batch: self.task.forward(network, batch),
+        )
+        update = self.method.before_epoch(context)
+        if update.changed_structure:
+            self.model = self.machine.wrap(self.module)
+        return update
+
+    def train_batches(self, epoch: int, start: int = 0) -> Any:
+        """This process's batches of an epoch."""
+        return self.task.train_batches(epoch, start=start, rank=self.machine.rank, world_size=self.machine.world_size)
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        return learning_rate(
+            self.config.schedule,
+            self.config.optimizer.learning_rate,
+            step,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.config.budget.epochs,
+        )
+
+    def step(self, batch: Any, step: int) -> Sums:
+        """Learn from one batch; its totals.
+
+        Args:
+            batch: Of this process.
+            step: Its number, over all epochs.
+        """
+        machine, clip_norm = self.machine, self.config.optimizer.clip_norm
+        # Dropout is a function of seed, step and rank, so that no random state has to be saved.
+        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
+        set_learning_rate_(self._optimizer, self.learning_rate(step))
+        if machine.shards:
+            machine.share_buffers_(self.module)  # as DDP does by itself
+        loss, sums = self.task.loss(self.model, batch)
+        if machine.world_size > 1:
+            # Gradients are averaged over processes: give every image the same weight where shares differ.
+            number = step % self.steps_per_epoch
+            loss = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
+        machine.fabric.backward(loss)
+        if clip_norm is not None:
+            machine.fabric.clip_gradients(self.model, self.optimizer, max_norm=clip_norm)
+        self.method.before_step(step)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return sums
+
+    def _load_backbone(self) -> None:
+        path, folder = self.config.model.backbone, self.config.folder
+        # A run that goes on has the weights in its checkpoint, and may have outlived what it began with.
+        if path is not None and not self.machine.on_first(lambda: has_checkpoint(folder)):
+            load_backbone(self.module, path, self.machine.on_first(lambda: read_backbone(path)))
+
+    def is_finite(self) -> bool:
+        """Whether every weight is a number."""
+        weights = [weight.detach() for weight in self.module.parameters() if weight.requires_grad]
+        norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in torch._foreach_norm(weights)]
+        return bool(torch.stack(norms).isfinite().all())
+
+    def whole_module(self) -> nn.Module:
+        """The network as it is trained, with all of its weights in this process."""
+        if not self.machine.shards:
+            return self.module
+        state = {"model": self.state_dict()["model"], "method": self.method.state_dict()}
+        module = rebuild_model(self.task, self.machine.fabric.broadcast(state))
+        self.machine.place_(module)
+        return module

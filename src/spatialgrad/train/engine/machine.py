@@ -1,0 +1,187 @@
+"""The machine as lightning-fabric sees it, and the few things on which its processes agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from lightning_fabric import Fabric
+from lightning_fabric.strategies import ModelParallelStrategy
+from lightning_fabric.wrappers import _FabricModule
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from spatialgrad.torch_utils.distributed import highest
+from spatialgrad.torch_utils.modules import for_one_process
+from spatialgrad.train.config.groups import MachineConfig
+from spatialgrad.train.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Machine:
+    """The processes of a training and their devices; started when they are not running yet.
+
+    Args:
+        config: What to run on.
+    """
+
+    def __init__(self, config: MachineConfig) -> None:
+        self.config = config
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        try:
+            self.fabric = _make_fabric(config)
+        except ConfigError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise ConfigError(f"invalid machine: {error}") from error
+        self.fabric.launch()
+        self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
+        self.device: torch.device = self.fabric.device
+        self.is_first: bool = self.fabric.is_global_zero
+        self.precision = self.fabric.strategy.precision
+
+    @property
+    def shards(self) -> bool:
+        """Whether every process holds only a part of the network."""
+        return isinstance(self.fabric.strategy, ModelParallelStrategy)
+
+    def place_(self, model: nn.Module) -> None:
+        """Move a network to this process's device, in the precision and layout that it is trained in."""
+        self.precision.convert_module(model)
+        model.to(self.device)
+        if self.config.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The network to call in training: compiled if wished, in precision, in step with all other processes."""
+        self.place_(model)
+        if self.config.compile:
+            # For each size of a batch on its own: what is compiled does not depend on which came first.
+            return self.fabric.setup_module(cast("nn.Module", torch.compile(model, dynamic=False)))
+        return self.fabric.setup_module(model)
+
+    def for_evaluation(self, wrapped: nn.Module) -> nn.Module:
+        """The network to call where processes may have different numbers of batches."""
+        return wrapped if self.world_size == 1 else for_one_process(wrapped)
+
+    def in_precision(self, model: nn.Module) -> nn.Module:
+        """A network for this process alone, called in the precision of the training."""
+        return _FabricModule(model, self.fabric.strategy)
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, in all processes."""
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def share_buffers_(self, model: nn.Module) -> None:
+        """Give every process the first one's BatchNorm statistics, which are the ones that are saved."""
+        if self.world_size == 1:
+            return
+        buffers: dict[torch.dtype, list[torch.Tensor]] = {}
+        for buffer in model.buffers():
+            buffers.setdefault(buffer.dtype, []).append(buffer)
+        for several in buffers.values():
+            flat = torch.cat([buffer.flatten() for buffer in several])
+            dist.broadcast(flat, src=0)
+            for buffer, part in zip(several, flat.split([buffer.numel() for buffer in several]), strict=True):
+                buffer.copy_(part.view_as(buffer))
+
+    def seed(self, number: int) -> None:
+        """Seed the random numbers of the CPU and of this process's device."""
+        # Not torch.manual_seed: it takes a millisecond where CUDA, for which it prepares, is not in use.
+        torch.default_generator.manual_seed(number)
+        if self.device.type != "cpu":
+            getattr(torch, self.device.type).manual_seed(number)
+
+    def agree(self, code: int) -> int:
+        """The largest of every process's codes."""
+        return highest(code, self.device)
+
+    def on_first(self, function: Callable[[], T]) -> T:
+        """Call a function in the first process only; all get what it returns or raises."""
+        outcome: tuple[Any, Exception | None] = (None, None)
+        if self.is_first:
+            try:
+                outcome = (function(), None)
+            except Exception as error:
+                if self.world_size == 1:
+                    raise
+                outcome = (None, error)
+        value, failure = self.fabric.broadcast(outcome)
+        if failure is not None:
+            raise failure
+        return value
+
+    def model_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+        """The states of network and optimizer, whole in the first process."""
+        if not self.shards:
+            return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        model_state, optimizer_state = get_state_dict(model, optimizer, options=options)
+        return {"model": model_state, "optimizer": optimizer_state}
+
+    def load_model_state_(self, model: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+        """Take over the states of network and optimizer, which every process has whole."""
+        if not self.shards:
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            return
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_state_dict(
+            model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=options
+        )
+
+
+def _make_fabric(config: MachineConfig) -> Fabric:
+    devices: int | str = config.devices
+    nodes = config.nodes
+    if dist.is_torchelastic_launched():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    strategy: Any = config.strategy
+    if strategy == "fsdp":
+        if devices == "auto":
+            devices = torch.cuda.device_count() if config.accelerator in ("auto", "cuda") else 1
+        if not isinstance(devices, int) or devices * nodes < 2:
+            raise ConfigError("machine.strategy fsdp shards the network over several devices: set machine.devices")
+        # FSDP2, not the older FSDP: that one flattens kernels, whose gradients could not be scaled any more.
+        strategy = ModelParallelStrategy(_shard_, data_parallel_size=devices * nodes, tensor_parallel_size=1)
+    return Fabric(
+        accelerator=config.accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=config.precision,
+    )
+
+
+def _shard_(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Shard a network part by part, so that only one part at a time is whole."""
+    from torch.distributed.fsdp import fully_shard
+
+    data_parallel = mesh["data_parallel"]
+    parts = [part for child in model.children() for part in _callable_parts(child)]
+    for part in parts:
+        if any(True for _ in part.parameters()):
+            fully_shard(part, mesh=data_parallel)
+    fully_shard(model, mesh=data_parallel)
+    return model
+
+
+def _callable_parts(module: nn.Module) -> list[nn.Module]:
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
+        return [part for child in module.children() for part in _callable_parts(child)]
+    return [module]

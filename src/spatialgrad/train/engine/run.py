@@ -1,0 +1,124 @@
+"""One session of a run: start it, or go on with it, in a folder that no one else writes to."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from spatialgrad.reparam import Count
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.io import flatten
+from spatialgrad.train.engine.machine import Machine
+from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.engine.trainer import Trainer
+from spatialgrad.train.pretrained import check_backbone
+from spatialgrad.train.runs.console import Reporter, duration, make_reporter
+from spatialgrad.train.runs.environment import describe_environment
+from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, write_json
+from spatialgrad.train.runs.result import Result, read_result
+from spatialgrad.train.tasks import TASKS
+
+
+def train(config: TrainConfig, *, console: Console | None = None) -> Result:
+    """Train to the end, going on where an earlier session was left.
+
+    Args:
+        config: Of the run. Its folder may hold the same run already, finished or not.
+        console: Where to report; by default the standard output.
+
+    Returns:
+        The result, which is also in the folder.
+
+    Raises:
+        TrainError: If it cannot go on; each kind has a class and an exit code.
+        DataError: If the data set is missing or damaged.
+    """
+    machine = Machine(config.machine)
+    reporter = make_reporter(console, first=machine.is_first)
+    stop = Stop(reporter.message)
+    with stop.listening(), ExitStack() as stack:
+        task = TASKS[config.task](config, machine.device)
+        machine.on_first(lambda: check_backbone(config, task, reporter.message))
+        machine.on_first(lambda: stack.enter_context(locked(config.folder)))
+        machine.on_first(lambda: claim(config.folder, config))
+        result: Result | None = machine.on_first(lambda: read_result(config.folder))
+        if result is not None:
+            reporter.message(f"{config.folder} is finished already.")
+        else:
+            trainer = Trainer(config, machine, task, reporter, stop)
+            stack.callback(trainer.close)
+            if machine.is_first:
+                _announce(trainer, reporter)
+                _record_session(trainer, reporter)
+            result = trainer.run()
+        reporter.message(summarize(result, config.folder))
+        return result
+
+
+def resume(folder: Path | str, *, console: Console | None = None) -> Result:
+    """Go on with the run in a folder.
+
+    Raises:
+        ConfigError: If the folder holds no run.
+    """
+    return train(replace(read_config(Path(folder)), out=Path(folder)), console=console)
+
+
+def summarize(result: Result, folder: Path) -> str:
+    """What came out, in a few lines."""
+    merged = ""
+    if result.merge_difference is not None:
+        before = Count(result.training_parameters, result.training_macs)
+        merged = f"\n  merged      from {before}; largest difference {result.merge_difference:.0e}"
+    share = result.scaling_seconds / result.seconds if result.seconds else 0.0
+    return (
+        f"{result.metric} {100 * result.value:.2f} % on the test images of {result.dataset}"
+        f" (best of all epochs {100 * result.best:.2f} %)\n"
+        f"  network     {Count(result.parameters, result.macs)}{merged}\n"
+        f"  time        {duration(result.seconds)}, of which scaling {100 * share:.1f} %\n"
+        f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB at most\n"
+        f"  everything  {folder}\n"
+        f"  export      spatialgrad export {folder} --onnx"
+    )
+
+
+def _announce(trainer: Trainer, reporter: Reporter) -> None:
+    config, machine = trainer.config, trainer.machine
+    at = trainer.position
+    where = f"{machine.world_size} × {machine.device.type}" if machine.world_size > 1 else machine.device.type
+    again = f"\n  going on    after step {at.step} (epoch {at.epoch + 1})" if at.step else ""
+    reporter.message(
+        f"{config.model.name} on {trainer.task.description}, method {config.method.name}, seed {config.seed}\n"
+        f"  network     {trainer.learner.cost}\n"
+        f"  schedule    {config.budget.epochs} epochs of {trainer.steps_per_epoch} steps, batch "
+        f"{config.data.batch_size}, {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g}\n"
+        f"  machine     {where}, {config.machine.precision}\n"
+        f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
+        f"  resume      the same command, or: spatialgrad resume {config.folder}{again}"
+    )
+
+
+def _record_session(trainer: Trainer, reporter: Reporter) -> None:
+    """Write the environment, or say in what it differs from the first session's."""
+    path = trainer.folder / ENVIRONMENT
+    environment = describe_environment(trainer.machine.device, trainer.machine.world_size)
+    session: dict[str, Any] = {
+        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "step": trainer.position.step,
+    }
+    if path.exists():
+        first, now = flatten(json.loads(path.read_text())), flatten(environment)
+        changed = {name: value for name, value in now.items() if name != "command" and first.get(name) != value}
+        if changed:
+            session["changed"] = changed
+            names = ", ".join(changed)
+            reporter.message(f"Not the same environment as at first ({names}): results may differ in the last digits.")
+    else:
+        write_json(path, environment)
+    trainer.timings.append(session)

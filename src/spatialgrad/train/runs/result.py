@@ -1,0 +1,75 @@
+"""What came out of a run: `result.json`."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spatialgrad.train.runs.folder import RESULT, write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came out of a run, and what it took."""
+
+    model: str
+    dataset: str
+    method: str
+    seed: int
+    epochs: int
+    steps: int
+    metric: str
+    """Name of the headline metric, such as accuracy."""
+    value: float
+    """The headline metric on the test images after the last epoch, of the network as it is deployed."""
+    test: dict[str, float]
+    """All metrics of the deployed network."""
+    best: float
+    """The best headline metric of any epoch that was tested."""
+    trained: dict[str, float]
+    """The metrics of the network as it was trained; the same as `test` where nothing was merged."""
+    merge_difference: float | None
+    """Largest relative difference that merging made to a layer's output; None where nothing was merged."""
+    seconds: float
+    """Time of all phases, over all sessions."""
+    training_seconds: float
+    evaluation_seconds: float
+    scaling_seconds: float
+    """Time of the method's updates: measuring scalings, or growing branches."""
+    checkpoint_seconds: float
+    parameters: int
+    """Of the deployed network."""
+    macs: int
+    """Multiply-accumulates of one image through the deployed network."""
+    training_parameters: int
+    """Of the network as it was trained at the end, with its branches."""
+    training_macs: int
+    peak_memory_bytes: int
+    """On a GPU what was allocated on it; on a CPU the largest size of the process, data included."""
+
+    def write(self, folder: Path) -> None:
+        """Write the file that says that the run is finished."""
+        write_json(folder / RESULT, {self.metric: self.value, **asdict(self)})
+
+
+def read_result(folder: Path) -> Result | None:
+    """The result of a finished run, or None."""
+    path = Path(folder) / RESULT
+    if not path.exists():
+        return None
+    values: dict[str, Any] = json.loads(path.read_text())
+    return Result(**{name: values[name] for name in Result.__dataclass_fields__})
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most memory that this process has used until now, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

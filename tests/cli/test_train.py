@@ -1,0 +1,200 @@
+"""The command line: flags, suggestions, messages and exit codes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from spatialgrad import train
+from spatialgrad.cli import commands
+from spatialgrad.train import TrainConfig, read_config
+from support.training import SILENT, quietly, tiny
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Parse a command line of `train`, and give the config instead of training."""
+    found = []
+    monkeypatch.setattr(commands, "run_training", found.append)
+
+    def parse(*arguments):
+        assert commands.run(["train", *arguments]) == 0
+        return found.pop()
+
+    return parse
+
+
+def exit_code(capsys, *arguments):
+    try:
+        code = commands.run([str(argument) for argument in arguments])
+    except SystemExit as error:  # tyro's own errors
+        code = error.code
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def test_the_command_of_the_readme(parsed):
+    config = parsed("--model", "vgg11", "--dataset", "cifar100", "--method", "sgs")
+    assert config == TrainConfig()
+    assert (config.model.name, config.data.name, config.method.name) == ("vgg11", "cifar100", "sgs")
+
+
+def test_short_and_long_flags(parsed, tmp_path):
+    config = parsed(
+        *("--model", "resnet18", "--model.width", "0.5", "--dataset", "cifar10", "--epochs", "7", "--seed", "3"),
+        *("--batch-size", "64", "--optimizer.name", "adam", "--optimizer.lr", "0.01", "--scaling.apply", "update"),
+        *("--machine.precision", "bf16-mixed", "--machine.devices", "2", "--data.limit", "100", "--tensorboard"),
+        *("--out", str(tmp_path), "--schedule.milestones", "10", "20"),
+    )
+    assert (config.model.name, config.model.width, config.data.name) == ("resnet18", 0.5, "cifar10")
+    assert (config.budget.epochs, config.seed, config.data.batch_size, config.data.limit) == (7, 3, 64, 100)
+    assert (config.optimizer.name, config.optimizer.lr, config.scaling.apply) == ("adam", 0.01, "update")
+    assert (config.machine.precision, config.machine.devices) == ("bf16-mixed", 2)
+    assert config.tensorboard
+    assert config.folder == tmp_path
+    assert config.schedule.milestones == (10, 20)
+
+
+@pytest.mark.parametrize("flag", [["--recipe", "cifar_table1"], ["--recipe=cifar-table1"]])
+def test_a_recipe_and_what_differs_from_it(parsed, flag):
+    config = parsed("--epochs", "5", *flag, "--scaling.every", "5")
+    assert config.model.name == "vgg16-slim"
+    assert config.optimizer.weight_decay == 1e-4
+    assert (config.budget.epochs, config.scaling.every, config.scaling.batches) == (5, 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["--model", "resnet81"], "resnet18"),
+        (["--dataset", "cifar1000"], "cifar100"),
+        (["--method", "db"], "dbb"),
+        (["--optimizer.name", "adagard"], "adagrad"),
+        (["--recipe", "imagnet"], "imagenet"),
+        (["--optimizer.learning-rate", "0.1"], "--optimizer."),
+        (["--epoch", "0.1"], "--epochs"),
+        (["--scaling.everry", "0.1"], "--scaling.every"),
+    ],
+)
+def test_what_is_unknown_gets_the_nearest_suggested(arguments, suggestion, capsys):
+    code, said = exit_code(capsys, "train", *arguments)
+    assert code == 2
+    assert suggestion in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("arguments", [["--optimizer.lr", "-1"], ["--epochs", "0"], ["--epochs", "many"]])
+def test_wrong_values(arguments, capsys):
+    code, said = exit_code(capsys, "train", *arguments)
+    assert code == 2
+    assert "__" not in said  # no names from the parser's inside
+    assert "Traceback" not in said
+
+
+def test_help_explains_every_field(capsys):
+    from spatialgrad.train.config.io import flatten, to_dict
+
+    code, said = exit_code(capsys, "train", "--help")
+    assert code == 0
+    short = {"model.name": "model", "data.name": "dataset", "method.name": "method", "budget.epochs": "epochs"}
+    short["data.batch_size"] = "batch-size"
+    for name in flatten(to_dict(TrainConfig())):
+        flag = short.get(name, name).replace("_", "-")
+        assert re.search(rf"--{re.escape(flag)}[ ,]", said), flag
+    assert "cifar_table1" in said
+    assert "(default: 200)" in said
+
+
+def test_help_of_a_recipe_shows_its_values(capsys):
+    assert "(default: 600)" in exit_code(capsys, "train", "--recipe", "cifar_table1", "--help")[1]
+
+
+def test_missing_data(tmp_path, capsys):
+    code, said = exit_code(capsys, "train", "--data.root", tmp_path, "--out", tmp_path / "run")
+    assert code == 66
+    assert "spatialgrad data get cifar100" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_config(tmp_path, capsys):
+    quietly(tiny(tmp_path, epochs=1))
+    arguments = ["train", "--dataset", "fashion-mnist-mini", "--data.limit", "50", "--out", tmp_path]
+    code, said = exit_code(capsys, *arguments)
+    assert code == 78
+    assert "data.limit: 150 there, 50 asked for" in said
+
+
+def test_resume_of_nothing(tmp_path, capsys):
+    code, said = exit_code(capsys, "resume", tmp_path / "nothing")
+    assert code == 2
+    assert "not a run's folder" in said
+
+
+def test_without_fabric_the_way_out_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "spatialgrad.train.engine.run", raising=False)
+    monkeypatch.delattr("spatialgrad.train.engine.run", raising=False)
+    monkeypatch.setitem(sys.modules, "spatialgrad.train.engine.trainer", None)
+    code, said = exit_code(capsys, "resume", tmp_path)
+    assert code == 1
+    assert "pip install 'spatialgrad[train]'" in said
+
+
+def test_a_run_that_diverges(tmp_path, capsys):
+    config = tiny(tmp_path, optimizer={"lr": 1e30})
+    with pytest.raises(train.DivergedError):
+        train.train(config, console=SILENT)
+    code, said = exit_code(capsys, "resume", tmp_path)
+    assert code == 3
+    assert "learning rate" in said
+
+
+def test_export(tmp_path, capsys):
+    import torch
+
+    quietly(tiny(tmp_path, "dbb", epochs=1))
+    code, said = exit_code(capsys, "export", tmp_path)
+    assert code == 0
+    assert said.strip() == str(tmp_path / "model.pt")
+    state = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert state.keys() == train.load_model(tmp_path).state_dict().keys()
+    code, said = exit_code(capsys, "export", tmp_path / "nothing", "--onnx")
+    assert code == 2
+
+
+def test_data_list(tmp_path, capsys):
+    code, said = exit_code(capsys, "data", "list", "--root", tmp_path)
+    assert code == 0
+    assert "✓ fashion-mnist-mini" in said
+    assert "· cifar100" in said
+    assert str(tmp_path) in said
+
+
+def test_data_get(tmp_path, capsys):
+    code, said = exit_code(capsys, "data", "get", "fashion-mnist-mini", "--root", tmp_path)
+    assert code == 0
+    assert "is there already" in said
+    code, said = exit_code(capsys, "data", "get", "cifar1000", "--root", tmp_path)
+    assert code == 1
+    assert "did you mean 'cifar100'" in said
+
+
+def test_the_whole_command_in_a_process_of_its_own(tmp_path):
+    """As a user types it: standard output is not a terminal, so there are plain lines."""
+    command = [
+        *(sys.executable, "-m", "spatialgrad", "train", "--recipe", "pocket", "--model.width", "0.0625"),
+        *("--data.limit", "128", "--data.test-limit", "100", "--epochs", "2", "--method", "baseline"),
+        *("--machine.threads", "1", "--out", str(tmp_path / "run")),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "default"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("vgg11 on Fashion-MNIST, 5k/1k subset")
+    assert sum(line.startswith("epoch ") for line in lines) == 2
+    assert "\x1b" not in done.stdout
+    assert read_config(tmp_path / "run").method.name == "baseline"
+    assert json.loads((tmp_path / "run" / "environment.json").read_text())["command"][1] == "train"

@@ -1,0 +1,214 @@
+import gzip
+import io
+import resource
+import tarfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spatialgrad.data.errors import CorruptDataError, DataError
+from spatialgrad.data.files.archives import extract, is_archive, open_tar, read_files, stem
+from support.data_files import tar_bytes
+
+FILES = [("set/a", b"first" * 1000), ("set/deep/b", b"second"), ("set/empty", b"")]
+MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
+
+
+def _archive(tmp_path, members, ending=".tar"):
+    path = tmp_path / f"set{ending}"
+    path.write_bytes(tar_bytes(members, MODES[ending]))
+    return path
+
+
+def _link(name, target, kind=tarfile.SYMTYPE):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, str(target)
+    return info
+
+
+def _special(name, kind):
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    return info
+
+
+def _pax_name(name):
+    info = tarfile.TarInfo("harmless")
+    info.pax_headers = {"path": name}
+    return info
+
+
+@pytest.mark.parametrize("ending", MODES)
+def test_extracts_everything(tmp_path, ending):
+    archive = _archive(tmp_path, FILES, ending)
+    assert is_archive(archive)
+    assert stem(archive) == "set"
+    extract(archive, tmp_path / "out")
+    for name, content in FILES:
+        assert (tmp_path / "out" / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("ending", MODES)
+def test_reads_files_in_place(tmp_path, ending):
+    archive = _archive(tmp_path, FILES, ending)
+    assert read_files(archive, {"a", "b", "absent"}) == {"a": FILES[0][1], "b": FILES[1][1]}
+    assert [path.name for path in tmp_path.iterdir()] == [archive.name]
+
+
+def test_extracts_only_the_top_folder(tmp_path):
+    archive = _archive(tmp_path, [*FILES, ("other/c", b"")])
+    extract(archive, tmp_path / "out", top="set")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a", "deep", "empty"]
+    with pytest.raises(CorruptDataError, match="holds no folder absent"):
+        extract(archive, tmp_path / "again", top="absent")
+    assert {path.name for path in tmp_path.iterdir()} == {"set.tar", "out"}
+
+
+MALICIOUS = {
+    "parent": lambda outside: [("../canary", b"x")],
+    "parent in the middle": lambda outside: [("set/../../canary", b"x")],
+    "absolute": lambda outside: [(str(outside / "canary"), b"x")],
+    "windows drive": lambda outside: [("C:\\canary", b"x")],
+    "windows parent": lambda outside: [("..\\canary", b"x")],
+    "link to a folder outside": lambda outside: [(_link("set/way", outside), b""), ("set/way/canary", b"x")],
+    "link to the parent": lambda outside: [(_link("way", ".."), b""), ("way/canary", b"x")],
+    "link to a file outside": lambda outside: [(_link("canary", outside / "canary"), b""), ("canary", b"x")],
+    "hard link": lambda outside: [(_link("canary", outside / "secret", tarfile.LNKTYPE), b"")],
+    "null byte": lambda outside: [(_pax_name("set/a\0b"), b"x")],
+    "device": lambda outside: [(_special("null", tarfile.CHRTYPE), b"")],
+    "pipe": lambda outside: [(_special("pipe", tarfile.FIFOTYPE), b"")],
+}
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz"])
+@pytest.mark.parametrize("attack", MALICIOUS)
+def test_a_malicious_archive_does_nothing(tmp_path, attack, ending):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    archive = _archive(tmp_path, [("set/good", b"good"), *MALICIOUS[attack](outside)], ending)
+    with pytest.raises(CorruptDataError, match=archive.name):
+        extract(archive, inside / "out")
+    assert list(inside.iterdir()) == []
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert {path.name for path in tmp_path.iterdir()} == {"outside", "inside", archive.name}
+
+
+def test_links_are_not_followed_when_reading_in_place(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    archive = _archive(tmp_path, [("other", b"x"), (_link("a", tmp_path / "secret"), b"")])
+    assert read_files(archive, {"a"}) == {}
+
+
+@pytest.mark.parametrize("ending", MODES)
+def test_every_kind_of_truncation_is_noticed(tmp_path, ending):
+    archive = _archive(tmp_path, FILES, ending)
+    whole = archive.read_bytes()
+    last_data = tar_bytes(FILES).rindex(b"set/empty") if ending == ".tar" else len(whole)
+    for length in sorted({0, 1, 100, 511, 512, 700, *range(1000, last_data, 997), last_data - 5}):
+        if length >= len(whole):
+            continue
+        archive.write_bytes(whole[:length])
+        with pytest.raises(CorruptDataError, match=archive.name):
+            extract(archive, tmp_path / "out")
+        with pytest.raises(CorruptDataError, match=archive.name):
+            read_files(archive, {"a"})
+        assert [path.name for path in tmp_path.iterdir()] == [archive.name]
+
+
+def test_an_archive_cut_between_two_members_is_noticed(tmp_path):
+    whole = tar_bytes(FILES)
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(whole[: whole.index(b"set/deep/b")])
+    with pytest.raises(CorruptDataError, match="damaged header"):
+        extract(archive, tmp_path / "out")
+
+
+def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path):
+    whole = tar_bytes(FILES)
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(whole.replace(b"set/deep/b", b"set/deep/X"))
+    with tarfile.open(archive) as ordinary:
+        assert len(ordinary.getmembers()) == 1, "tarfile notices by itself: the strict header is not needed"
+    with pytest.raises(CorruptDataError, match="damaged header"):
+        read_files(archive, {"a"})
+
+
+def test_a_flipped_bit_in_compressed_data_is_noticed_though_every_file_is_there(tmp_path):
+    data = bytearray(gzip.compress(tar_bytes(FILES)))
+    data[-8] ^= 1  # the stored checksum, which stands after everything tarfile reads
+    archive = tmp_path / "set.tar.gz"
+    archive.write_bytes(data)
+    with pytest.raises(CorruptDataError, match=r"set\.tar\.gz is truncated or damaged \(CRC check failed"):
+        read_files(archive, {"a"})
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(position=st.integers(0, 3 * 512), byte=st.integers(0, 255))
+def test_damaged_headers_give_our_error_or_stay_inside(tmp_path, position, byte):
+    data = bytearray(tar_bytes([("set/a", b"first"), ("set/b", b"second")]))
+    data[position] = byte
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(data)
+    try:
+        files = read_files(archive, {"a", "b"})
+    except CorruptDataError:
+        return
+    assert set(files) <= {"a", "b"}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(min_size=0, max_size=2000))
+def test_no_noise_is_an_archive(tmp_path, noise):
+    for ending in MODES:
+        archive = tmp_path / f"noise{ending}"
+        archive.write_bytes(noise + b"\1")
+        with pytest.raises(CorruptDataError), open_tar(archive) as tar:
+            tar.getmembers()
+
+
+def test_a_file_that_is_there_twice_is_refused(tmp_path):
+    archive = _archive(tmp_path, [("a", b"1"), ("a", b"2")])
+    with pytest.raises(CorruptDataError, match="holds a twice"):
+        extract(archive, tmp_path / "out")
+    with pytest.raises(CorruptDataError, match="holds a twice"):
+        read_files(archive, {"a"})
+
+
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):
+    info = tarfile.TarInfo("a")
+    info.size = 1 << 40
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(info.tobuf() + bytes(1024))
+    with pytest.raises(CorruptDataError, match="1,099,511,627,776 bytes"):
+        read_files(archive, {"a"})
+
+
+def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path):
+    archive = _archive(tmp_path, [("set/big", bytes(200_000))])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+    try:
+        with pytest.raises(DataError, match=r"cannot write .*out"):
+            extract(archive, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["set.tar"]
+
+
+def test_what_is_there_is_not_overwritten(tmp_path):
+    archive = _archive(tmp_path, FILES)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DataError, match="is there already"):
+        extract(archive, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_other_files_are_no_archives(tmp_path):
+    (tmp_path / "set.zip").write_bytes(io.BytesIO().getvalue())
+    assert not is_archive(tmp_path / "set.zip")
+    assert not is_archive(tmp_path / "absent.tar")
+    with pytest.raises(DataError, match=r"set\.zip does not end in"):
+        read_files(tmp_path / "set.zip", {"a"})

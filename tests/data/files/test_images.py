@@ -1,0 +1,113 @@
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from spatialgrad.data.classification import ResizedCrop
+from spatialgrad.data.errors import CorruptDataError
+from spatialgrad.data.files.images import crop_and_resize, crop_box, decode, resize_and_crop
+from support.data_files import image_bytes
+
+CROP = ResizedCrop(seed=1, epoch=2, area=(0.08, 1.0))
+
+
+def _save(image, format, **options):
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "BMP", "PPM"])
+def test_decodes_the_usual_formats(format):
+    assert decode(image_bytes(format=format), "x").size == (40, 30)
+
+
+@pytest.mark.parametrize(("mode", "format"), [("L", "JPEG"), ("CMYK", "JPEG"), ("1", "PNG"), ("RGBA", "PNG")])
+def test_other_colour_modes_become_rgb(mode, format):
+    image = decode(_save(Image.new("RGB", (8, 8), "white").convert(mode), format), "x")
+    assert image.mode == "RGB"
+    assert np.array(image).min() > 250
+
+
+def test_a_palette_with_transparency_becomes_rgb_without_a_warning():
+    palette = Image.new("RGB", (8, 8), "red").convert("P")
+    image = decode(_save(palette, "PNG", transparency=bytes([0, 100])), "x")
+    assert np.array(image)[0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", image_bytes()[:300], image_bytes(format="PNG")[:-30]])
+def test_what_cannot_be_decoded_is_named(content):
+    with pytest.raises(CorruptDataError, match=r"^tree/cat\.jpg cannot be decoded"):
+        decode(content, "tree/cat.jpg")
+
+
+def test_formats_that_run_programs_are_not_opened():
+    content = _save(Image.new("RGB", (8, 8)), "EPS")
+    with pytest.raises(CorruptDataError, match="cannot be decoded"):
+        decode(content, "x")
+
+
+@pytest.mark.parametrize("size", [(224, 224), (500, 375), (375, 500), (1000, 60), (30, 20), (1, 1)])
+@pytest.mark.parametrize("target", [224, 64, 7])
+def test_evaluation_and_training_crops_have_the_size_asked_for(size, target):
+    image = Image.new("RGB", size, (10, 200, 30))
+    for pixels in (resize_and_crop(image, target), crop_and_resize(image, target, CROP, 5)):
+        assert (pixels.shape, pixels.dtype) == ((3, target, target), torch.uint8)
+        assert pixels.flatten(1).float().mean(1).tolist() == [10, 200, 30]
+
+
+def test_evaluation_takes_the_centre_of_the_resized_image():
+    # 512 × 256 resized to 512 × 256, then columns 144 to 368 and rows 16 to 240 are kept.
+    across = np.tile(np.arange(512, dtype=np.int64)[None, :, None] // 2, (256, 1, 3)).astype(np.uint8)
+    pixels = resize_and_crop(Image.fromarray(across), 224)
+    assert pixels[0, 0, [0, -1]].tolist() == [144 // 2, 367 // 2]
+    down = np.tile(np.arange(256)[:, None, None], (1, 512, 3)).astype(np.uint8)
+    assert resize_and_crop(Image.fromarray(down), 224)[0, [0, -1], 0].tolist() == [16, 239]
+
+
+@settings(deadline=None)
+@given(
+    width=st.integers(1, 800),
+    height=st.integers(1, 800),
+    low=st.floats(0.01, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_boxes_stay_inside_and_keep_their_ratio(width, height, low, seed):
+    left, top, right, bottom = crop_box(width, height, (low, 1.0), torch.Generator().manual_seed(seed))
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+    w, h = right - left, bottom - top
+    # Sides are rounded to whole pixels, each by half a pixel at most.
+    assert (w - 0.5) / (h + 0.5) <= 4 / 3 + 1e-9
+    assert (w + 0.5) / (h - 0.5) >= 3 / 4 - 1e-9
+
+
+def test_areas_and_ratios_of_boxes_are_spread_as_asked():
+    generator = torch.Generator().manual_seed(0)
+    boxes = [crop_box(1000, 1000, (0.1, 0.5), generator) for _ in range(4000)]
+    areas = torch.tensor([(r - left) * (b - top) / 1e6 for left, top, r, b in boxes])
+    ratios = torch.tensor([math.log((r - left) / (b - top)) for left, top, r, b in boxes])
+    lefts = torch.tensor([left / (1000 - (r - left)) for left, _, r, _ in boxes])
+    # Kolmogorov and Smirnov: the largest distance from the uniform distribution, 4000 values.
+    for values, low, high in ((areas, 0.1, 0.5), (ratios, -math.log(4 / 3), math.log(4 / 3)), (lefts, 0.0, 1.0)):
+        ranks = (torch.arange(4000) + 0.5) / 4000
+        assert ((values.sort().values - low) / (high - low) - ranks).abs().max() < 0.035
+
+
+def test_an_image_too_long_for_any_box_gives_its_middle():
+    assert crop_box(1000, 30, (0.9, 1.0), torch.Generator()) == (480, 0, 520, 30)
+    assert crop_box(30, 1000, (0.9, 1.0), torch.Generator()) == (0, 480, 30, 520)
+
+
+def test_a_crop_depends_on_seed_epoch_and_index():
+    image = decode(image_bytes(200, 150, seed=3), "x")
+    first = crop_and_resize(image, 32, CROP, 5)
+    assert torch.equal(first, crop_and_resize(image, 32, CROP, 5))
+    for crop, index in ((CROP, 6), (replace(CROP, seed=2), 5), (replace(CROP, epoch=3), 5)):
+        assert not torch.equal(first, crop_and_resize(image, 32, crop, index))

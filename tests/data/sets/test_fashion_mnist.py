@@ -1,0 +1,143 @@
+import hashlib
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from spatialgrad.data import (
+    CorruptDataError,
+    MissingDataError,
+    UnreachableError,
+    get_dataset_files,
+    load_dataset,
+)
+from spatialgrad.data.sets import fashion_mnist
+from support.data_files import channel_statistics, file_server, write_idx
+
+
+@pytest.fixture(autouse=True)
+def _no_system_folder(monkeypatch, tmp_path, request):
+    if "real" not in request.node.name:
+        monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", tmp_path / "debian")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Files of the published size, of noise that compresses well."""
+    folder = tmp_path_factory.mktemp("made") / "fashion-mnist"
+    for prefix, count in (("train", 60_000), ("t10k", 10_000)):
+        images = np.zeros((count, 28, 28), dtype=np.uint8)
+        images[:, 3, 5] = np.arange(count) % 251
+        write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", np.arange(count) % 10)
+    return folder
+
+
+def test_mini_is_the_shipped_slice():
+    data = load_dataset("fashion-mnist-mini")
+    assert data.train.images.shape == (5000, 1, 28, 28)
+    assert data.test.images.shape == (1000, 1, 28, 28)
+    assert data.train.images.dtype == torch.uint8
+    assert torch.bincount(data.train.labels).tolist() == [500] * 10
+    assert torch.bincount(data.test.labels).tolist() == [100] * 10
+    assert data.train.labels[:4].tolist() == [9, 0, 0, 3]
+    assert (data.num_classes, data.channels, data.image_size) == (10, 1, 28)
+    assert data.class_names[9] == "Ankle boot"
+    assert data.description == "Fashion-MNIST, 5k/1k subset"
+
+
+def test_mini_loads_in_well_under_a_second():
+    started = time.perf_counter()
+    load_dataset("fashion-mnist-mini")
+    assert time.perf_counter() - started < 1.0
+
+
+def test_image_size_32_puts_black_around_the_images():
+    plain, padded = load_dataset("fashion-mnist-mini"), load_dataset("fashion-mnist-mini", image_size=32)
+    assert padded.image_size == 32
+    assert padded.train.images.shape == (5000, 1, 32, 32)
+    assert torch.equal(padded.train.images[:, :, 2:30, 2:30], plain.train.images)
+    assert padded.train.images.sum() == plain.train.images.sum()
+    with pytest.raises(ValueError, match="28×28 can be padded to a larger size, not cut to 24"):
+        load_dataset("fashion-mnist-mini", image_size=24)
+
+
+def test_reads_the_published_layout(made):
+    data = load_dataset("fashion-mnist", made.parent)
+    assert (len(data.train), len(data.test)) == (60_000, 10_000)
+    assert data.description == "Fashion-MNIST"
+    assert data.train.images[250, 0, 3, 5] == 250
+    assert data.train.labels[:12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+
+
+def test_finds_the_folder_of_the_debian_package_by_itself(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", made)
+    assert len(load_dataset("fashion-mnist", tmp_path / "empty").train) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("damage", "names"),
+    [
+        (("t10k-images-idx3-ubyte.gz", "train-images-idx3-ubyte.gz"), "train-images.* not \\(60000, 28, 28\\)"),
+        (("t10k-labels-idx1-ubyte.gz", "train-labels-idx1-ubyte.gz"), "train-labels.*10,000 labels"),
+        (("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"), "train-labels.*with 1 dimension"),
+    ],
+)
+def test_a_swapped_file_is_named_with_the_way_out(made, tmp_path, damage, names):
+    folder = Path(shutil.copytree(made, tmp_path / "fashion-mnist"))
+    shutil.copy(folder / damage[0], folder / damage[1])
+    with pytest.raises(CorruptDataError, match=f"(?s){names}.*remove {folder} and run `spatialgrad data get fashion"):
+        load_dataset("fashion-mnist", tmp_path)
+
+
+def test_labels_beyond_the_classes_are_refused(made, tmp_path):
+    folder = Path(shutil.copytree(made, tmp_path / "fashion-mnist"))
+    write_idx(folder / "t10k-labels-idx1-ubyte.gz", np.full(10_000, 10))
+    with pytest.raises(CorruptDataError, match=r"t10k-labels-idx1-ubyte\.gz holds 10,000 labels up to 10"):
+        load_dataset("fashion-mnist", tmp_path)
+
+
+def test_a_missing_file_is_named(made, tmp_path):
+    folder = Path(shutil.copytree(made, tmp_path / "fashion-mnist"))
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(MissingDataError, match=r"has no file t10k-labels-idx1-ubyte\.gz"):
+        load_dataset("fashion-mnist", tmp_path)
+
+
+def test_get_downloads_the_four_files_or_none(tmp_path, monkeypatch, made):
+    with file_server() as server:
+        monkeypatch.setattr(fashion_mnist, "URL", server.url("data"))
+        checksums = {}
+        for path in made.iterdir():
+            server.files[f"data/{path.name}"] = path.read_bytes()
+            checksums[path.name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+        monkeypatch.setattr(fashion_mnist, "FILES", checksums)
+        absent = server.files.pop("data/t10k-labels-idx1-ubyte.gz")
+        with pytest.raises(UnreachableError, match=f"(?s)404.*By hand: put .* into {tmp_path}/fashion-mnist"):
+            get_dataset_files("fashion-mnist", tmp_path, report=lambda line: None)
+        with pytest.raises(MissingDataError, match="spatialgrad data get fashion-mnist"):
+            load_dataset("fashion-mnist", tmp_path)
+        server.files["data/t10k-labels-idx1-ubyte.gz"] = absent
+        assert get_dataset_files("fashion-mnist", tmp_path, report=lambda line: None) == tmp_path / "fashion-mnist"
+    assert [path.name for path in tmp_path.iterdir()] == ["fashion-mnist"]
+    assert len(load_dataset("fashion-mnist", tmp_path).train) == 60_000
+
+
+@pytest.mark.realdata
+def test_the_real_one_begins_as_published_and_the_mini_is_its_slice(data_folder):
+    if fashion_mnist.SOURCE.locate(Path(data_folder)) is None:
+        pytest.skip("fashion-mnist is not there: apt-get install dataset-fashion-mnist")
+    data, mini = load_dataset("fashion-mnist", data_folder), load_dataset("fashion-mnist-mini")
+    assert data.train.labels[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
+    assert data.test.labels[:10].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]
+    mean, std = channel_statistics(data.train.images)
+    assert mean == pytest.approx(data.mean, abs=1e-4)
+    assert std == pytest.approx(data.std, abs=1e-4)
+    for whole, part, per_class in ((data.train, mini.train, 500), (data.test, mini.test, 100)):
+        seen = torch.nn.functional.one_hot(whole.labels, 10).cumsum(0)
+        first = seen.gather(1, whole.labels[:, None]).flatten() <= per_class
+        assert torch.equal(whole.images[first], part.images)
+        assert torch.equal(whole.labels[first], part.labels)

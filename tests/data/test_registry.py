@@ -1,0 +1,106 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spatialgrad.data
+from spatialgrad.data import DataError, data_root, get_dataset_files, list_datasets, load_dataset
+from spatialgrad.data.registry import SOURCES
+from support.data_files import write_cifar100
+
+NAMES = [
+    "fashion-mnist-mini",
+    "fashion-mnist",
+    "cifar10",
+    "cifar100",
+    "imagenet",
+    "camvid",
+    "cityscapes",
+    "lspet",
+    "mpii",
+]
+
+
+def test_the_public_names():
+    assert spatialgrad.data.__all__ == sorted(spatialgrad.data.__all__)
+    assert all(hasattr(spatialgrad.data, name) for name in spatialgrad.data.__all__)
+
+
+def test_list_tells_what_is_there_and_where_the_rest_would_be(tmp_path):
+    write_cifar100(tmp_path / "cifar-100-python")
+    infos = {info.name: info for info in list_datasets(tmp_path)}
+    assert list(infos) == NAMES
+    assert infos["fashion-mnist-mini"].present
+    assert infos["cifar100"].present
+    assert infos["cifar100"].place == tmp_path / "cifar-100-python"
+    assert not infos["cifar10"].present
+    assert infos["cifar10"].place == tmp_path / "cifar-10-batches-py"
+    assert all(info.description for info in infos.values())
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_explains_itself(name, tmp_path):
+    source = SOURCES[name]
+    assert source.name == name
+    assert source.by_hand(tmp_path)
+    assert all(isinstance(place, Path) for place in source.places(tmp_path))
+
+
+def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPATIALGRAD_DATA", str(tmp_path / "environment"))
+    assert data_root(tmp_path / "argument") == tmp_path / "argument"
+    assert data_root() == tmp_path / "environment"
+    monkeypatch.delenv("SPATIALGRAD_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_root() == tmp_path / ".cache" / "spatialgrad"
+    assert data_root("~/sets") == tmp_path / "sets"
+
+
+def test_the_environment_is_where_data_sets_are_loaded_from(monkeypatch, tmp_path):
+    write_cifar100(tmp_path / "cifar-100-python")
+    monkeypatch.setenv("SPATIALGRAD_DATA", str(tmp_path))
+    assert load_dataset("cifar100").num_classes == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("cifar-10", "did you mean 'cifar10'"),
+        ("CIFAR100", "did you mean 'cifar100'"),
+        ("fashion_mnist", "did you mean 'fashion-mnist'"),
+        ("xyz", "there are fashion-mnist-mini, .* and folder:PATH"),
+        ("folder:", "unknown data set 'folder:'"),
+    ],
+)
+@pytest.mark.parametrize("function", [load_dataset, get_dataset_files])
+def test_an_unknown_name_gets_the_nearest_one(function, name, hint):
+    with pytest.raises(ValueError, match=hint):
+        function(name)
+
+
+def test_get_of_the_shipped_set_has_nothing_to_do():
+    lines = []
+    place = get_dataset_files("fashion-mnist-mini", report=lines.append)
+    assert lines == [f"fashion-mnist-mini is there already: {place}"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that is there but cannot be read")
+def test_a_disk_that_cannot_be_read_is_our_error(tmp_path):
+    write_cifar100(tmp_path / "cifar-100-python")
+    (tmp_path / "cifar-100-python" / "test").unlink()
+    (tmp_path / "cifar-100-python" / "test").symlink_to("/proc/self/mem")
+    with pytest.raises(DataError, match=r"cifar100 cannot be read .*Input/output error"):
+        load_dataset("cifar100", tmp_path)
+
+
+def test_importing_and_training_on_the_shipped_set_need_torch_and_numpy_only():
+    code = (
+        "import sys\n"
+        "from spatialgrad.data import load_dataset, train_batches\n"
+        "data = load_dataset('fashion-mnist-mini', image_size=32)\n"
+        "next(iter(train_batches(data, 8, seed=0, epoch=0, augmentation=data.augmentation)))\n"
+        "print([name for name in ('kornia', 'PIL', 'rich', 'scipy', 'torchvision') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,277 @@
+import copy
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spatialgrad.models import create_model
+from spatialgrad.reparam import Adjustment, DyRep, DyRepConfig, count, merge, merge_with_report
+from spatialgrad.reparam.dyrep.growth import grown_blocks
+from support.reparam import SmallNet, batches, evaluate, relative, train
+
+DATA = batches(4)
+X = torch.cat([x for x, _ in DATA])
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+
+
+def small(config=None, **choice):
+    model = SmallNet()
+    optimizer = sgd(model)
+    return model, optimizer, DyRep(model, optimizer, config or DyRepConfig(interval=1), **choice)
+
+
+def test_scores_are_the_mean_of_gradient_times_weight():
+    model, optimizer, dyrep = small()
+    expected = 0.0
+    for x, y in DATA[:2]:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        expected += (model.res.weight.grad * model.res.weight).sum().item() / 2
+        optimizer.step()
+    assert set(dyrep.scores) == {"stem", "down", "res"}
+    assert dyrep.scores["res"] == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+@pytest.mark.parametrize("score", ["snip", "gradient-norm"])
+def test_other_scores(score):
+    model, _, dyrep = small(DyRepConfig(score=score))
+    x, y = DATA[0]
+    F.cross_entropy(model(x), y).backward()
+    dyrep.record()
+    gradient, weight = model.res.weight.grad, model.res.weight
+    expected = gradient.norm() if score == "gradient-norm" else (gradient * weight).abs().sum()
+    assert dyrep.scores["res"] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_highest_score_grows():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA)
+    scores = dyrep.scores
+    adjustment = dyrep.adjust(DATA)
+    assert adjustment.grown == max(scores, key=scores.get)
+    assert adjustment.scores == scores
+    assert adjustment.changed
+    assert adjustment.cut == {}
+    assert list(grown_blocks(model)) == [adjustment.grown]
+    assert not Adjustment(grown=None, cut={}, scores={}).changed
+
+
+def test_scores_of_steps_with_a_closure():
+    model, optimizer, dyrep = small()
+    x, y = DATA[0]
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    by_position = dyrep.scores
+    assert by_position["res"] != 0
+    optimizer.step(closure=closure)
+    assert dyrep.scores != by_position
+
+
+def test_adjusting_without_a_step_is_an_error():
+    model, optimizer, dyrep = small()
+    with pytest.raises(RuntimeError, match="No score was recorded"):
+        dyrep.adjust(DATA)
+    train(model, optimizer, DATA[:1])
+    dyrep.adjust(DATA)
+    with pytest.raises(RuntimeError, match="No score was recorded"):
+        dyrep.adjust(DATA)
+    dyrep.detach()
+    train(model, optimizer, DATA[:1])
+    assert dyrep.scores == {}
+
+
+def test_schedule():
+    _, _, dyrep = small(DyRepConfig())
+    assert [epoch for epoch in range(600) if dyrep.due(epoch)] == list(range(15, 501, 15))
+    _, _, dyrep = small(DyRepConfig(interval=5, until=None))
+    assert dyrep.due(10_000)
+    assert not dyrep.due(0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"interval": 0}, {"max_depth": 0}, {"score": "magic"}, {"spread": -1.0}, {"threshold": float("nan")}]
+)
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}"):
+        DyRepConfig(**wrong)
+
+
+def test_models_that_cannot_grow_are_refused():
+    model = nn.Sequential(nn.Conv2d(3, 3, 1))
+    with pytest.raises(ValueError, match="no convolution that could grow"):
+        DyRep(model, sgd(model))
+    model = SmallNet()
+    with pytest.raises(ValueError, match="no convolution that could grow"):
+        DyRep(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
+
+
+def test_selection():
+    model, optimizer, dyrep = small(include=lambda name, module: name != "stem", exclude=lambda name, m: name == "res")
+    train(model, optimizer, DATA[:2])
+    assert set(dyrep.scores) == {"down"}
+    dyrep.adjust(DATA)
+    train(model, optimizer, DATA[:2])
+    assert set(dyrep.scores) == {"down.branches.kxk.conv", "down.branches.1x1_kxk.conv"}
+
+
+def test_compiled_models_are_looked_through():
+    model = SmallNet()
+    optimizer = sgd(model)
+    compiled = torch.compile(model, backend="eager")
+    dyrep = DyRep(compiled, optimizer)
+    train(compiled, optimizer, DATA[:2])
+    expected = evaluate(model, X)
+    dyrep.adjust(DATA)
+    assert relative(expected, evaluate(compiled, X)) < 1e-4
+    train(compiled, optimizer, DATA[:2])
+    assert all("." in name or name in ("stem", "down", "res") for name in dyrep.scores)
+    assert any("branches" in name for name in dyrep.scores)
+
+
+def test_the_optimizer_follows():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA)
+    state = {p: optimizer.state[p]["momentum_buffer"].clone() for p in model.parameters()}
+    dyrep.adjust(DATA)
+    for parameter, momentum in state.items():
+        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], momentum)
+    held = [id(p) for p in optimizer.param_groups[0]["params"]]
+    assert held == [id(p) for p in model.parameters()]
+    train(model, optimizer, DATA)
+
+    # Let every other branch fall behind, so that the next adjustment cuts them.
+    (name,) = grown_blocks(model)
+    block = model.get_submodule(name)
+    with torch.no_grad():
+        for number, (_, branch) in enumerate(block.named_branches()):
+            branch.bn.weight.fill_(1.0 if number < 2 else 1e-3)
+    gone = [p for branch, module in block.named_branches() if branch not in ("kxk", "1x1") for p in module.parameters()]
+    train(model, optimizer, DATA[:1])
+    adjustment = dyrep.adjust(DATA)
+    assert "1xk" in adjustment.cut[name]
+    assert all(p not in optimizer.state for p in gone)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
+    train(model, optimizer, DATA)
+
+
+def test_new_vectors_join_the_group_without_decay():
+    model = SmallNet()
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.SGD([{"params": matrices, "weight_decay": 1e-2}, {"params": vectors}], lr=0.05)
+    dyrep = DyRep(model, optimizer)
+    for _ in range(3):
+        train(model, optimizer, DATA)
+        dyrep.adjust(DATA)
+    assert all(p.ndim > 1 for p in optimizer.param_groups[0]["params"])
+    assert all(p.ndim == 1 for p in optimizer.param_groups[1]["params"])
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
+
+
+def tiny_vgg():
+    torch.manual_seed(0)
+    model = create_model("vgg11", num_classes=5, width=0.03125, dropout=0.0)
+    return model, sgd(model)
+
+
+def test_twenty_adjustments_with_training_between_them():
+    """Eval-mode outputs survive every growth and every cut; the result merges into the plain network."""
+    model, optimizer = tiny_vgg()
+    data = batches(4, size=8, side=32)
+    x = torch.cat([x for x, _ in data])
+    # A large rate spreads the branch weights, so that there is something to cut.
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    plain = count(model, (3, 32, 32))
+    dyrep = DyRep(model, optimizer, DyRepConfig(interval=1))
+    adjustments = []
+    for _ in range(20):
+        train(model, optimizer, data)
+        expected = evaluate(model, x)
+        adjustments.append(dyrep.adjust(data))
+        assert relative(expected, evaluate(model, x)) < 1e-4, adjustments[-1]
+    assert all(adjustment.grown for adjustment in adjustments)
+    assert any(adjustment.cut for adjustment in adjustments)
+    assert any("branches" in adjustment.grown for adjustment in adjustments)
+    assert count(model, (3, 32, 32)).macs > 1.5 * plain.macs
+    merged, report = merge_with_report(model, example_inputs=x)
+    assert report.model.relative < 1e-4
+    assert count(merged, (3, 32, 32)).macs == plain.macs
+
+
+def test_resuming_in_the_middle_gives_the_same_network_and_weights():
+    data = batches(3, size=4, side=32)
+
+    def run(model, optimizer, dyrep, epochs):
+        cuts = 0
+        for epoch in epochs:
+            if dyrep.due(epoch):
+                cuts += len(dyrep.adjust(data).cut)
+            train(model, optimizer, data[:2] if epoch % 2 else data)
+        return cuts
+
+    config = DyRepConfig(interval=2, spread=1e-4)  # a small spread, so that branches are cut early
+    model, optimizer = tiny_vgg()
+    dyrep = DyRep(model, optimizer, config)
+    assert run(model, optimizer, dyrep, range(9)) > 0
+    file = io.BytesIO()  # in the middle of an interval, with scores on record
+    torch.save({"m": model.state_dict(), "o": optimizer.state_dict(), "d": dyrep.state_dict()}, file)
+    assert run(model, optimizer, dyrep, range(9, 15)) > 0
+
+    file.seek(0)
+    checkpoint = torch.load(file, weights_only=True)
+    resumed, resumed_optimizer = tiny_vgg()
+    resumed_dyrep = DyRep(resumed, resumed_optimizer, config)
+    resumed_dyrep.load_state_dict(checkpoint["d"])
+    resumed.load_state_dict(checkpoint["m"])
+    resumed_optimizer.load_state_dict(checkpoint["o"])
+    assert resumed_dyrep.state_dict() == checkpoint["d"]
+    run(resumed, resumed_optimizer, resumed_dyrep, range(9, 15))
+
+    assert dyrep.num_adjustments == 7
+    assert repr(resumed) == repr(model)
+    assert resumed_dyrep.state_dict() == dyrep.state_dict()
+    for name, value in model.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value), name
+
+
+def test_wrong_states_are_refused():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA[:1])
+    with pytest.raises(ValueError, match="Not a state_dict of DyRep: it holds a"):
+        dyrep.load_state_dict({"a": 1})
+    state = copy.deepcopy(dyrep.state_dict())
+    state["structure"]["elsewhere"] = {"bias": False}
+    with pytest.raises(ValueError, match="another network or selection: elsewhere differ"):
+        dyrep.load_state_dict(state)
+    dyrep.adjust(DATA)
+    with pytest.raises(ValueError, match="has grown already"):
+        dyrep.load_state_dict(dyrep.state_dict())
+    with pytest.raises(ValueError, match="has grown already"):
+        DyRep(model, optimizer)
+
+
+def test_repr_is_honest():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA[:1])
+    dyrep.adjust(DATA)
+    assert repr(dyrep).startswith("DyRep(3 convolutions, 1 blocks after 1 adjustments")
+
+
+def test_merging_gives_the_plain_architecture_back():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA)
+    dyrep.adjust(DATA)
+    merged = merge(model)
+    assert [type(m) for m in merged.children()] == [type(m) for m in SmallNet().children()]

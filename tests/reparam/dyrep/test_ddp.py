@@ -1,0 +1,77 @@
+"""Two real processes grow and cut the same network, and refuse a stale wrapper."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from spatialgrad.reparam import DyRep, DyRepConfig
+from support.ranks import Ranks
+from support.reparam import SmallNet, batches, train
+
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    ranks = Ranks(2)
+    yield ranks
+    ranks.stop()
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.module.named_parameters()}
+
+
+def grow_and_cut(epochs):
+    torch.manual_seed(dist.get_rank())  # other weights, which the wrapper makes equal, and another random state
+    model = DistributedDataParallel(SmallNet(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    dyrep = DyRep(model, optimizer, DyRepConfig(interval=1, spread=1e-3))
+    data = batches(3, seed=dist.get_rank())  # each process has its own images
+    history, refused = [], 0
+    for _ in range(epochs):
+        train(model, optimizer, data)
+        adjustment = dyrep.adjust(data)
+        history.append((adjustment.grown, adjustment.cut))
+        after_adjusting = model.module.state_dict()
+        try:
+            model(data[0][0])
+        except RuntimeError as error:
+            refused += "dyrep.rewrap(model)" in str(error)
+        model = dyrep.rewrap(model)
+    settings = model.gradient_as_bucket_view
+    adjusted = {name: value.clone() for name, value in after_adjusting.items()}
+    train(model, optimizer, data)
+    return history, refused, settings, adjusted, weights(model), dyrep.state_dict()["structure"]
+
+
+def test_two_ranks_stay_identical(ranks):
+    first, second = ranks.values(grow_and_cut, 5)
+    history, refused, settings, adjusted, trained, structure = first
+    assert history == second[0]
+    assert all(grown is not None for grown, _ in history)
+    assert any(cut for _, cut in history)
+    assert refused == second[1] == 5
+    assert settings
+    assert structure == second[5]
+    # Right after an adjustment everything is the same on both, statistics included; after more steps all weights are.
+    for mine, other in ((adjusted, second[3]), (trained, second[4])):
+        assert list(mine) == list(other)
+        assert all(torch.equal(value, other[name]) for name, value in mine.items())
+
+
+def unsynchronized_buffers():
+    model = DistributedDataParallel(SmallNet(), find_unused_parameters=True)
+    model.broadcast_buffers = False
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dyrep = DyRep(model, optimizer)
+    train(model, optimizer, batches(1))
+    dyrep.adjust(batches(1))
+    again = dyrep.rewrap(model)
+    overridden = dyrep.rewrap(again, find_unused_parameters=False)
+    return again.broadcast_buffers, again.find_unused_parameters, overridden.find_unused_parameters
+
+
+def test_the_wrappers_settings_are_kept(ranks):
+    assert ranks.values(unsynchronized_buffers) == [(False, True, False)] * 2

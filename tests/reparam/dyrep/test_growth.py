@@ -1,0 +1,215 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from spatialgrad.reparam import DBB, merge, reparameterize_
+from spatialgrad.reparam.dyrep.growth import (
+    branch_weights,
+    branches_to_cut,
+    check_structure,
+    core,
+    cut_,
+    grow_,
+    grown_blocks,
+    growth_points,
+    rebuild_,
+    structure_of,
+)
+from support.reparam import SmallNet, batches, evaluate, randomize_, relative, train
+
+DATA = batches(3)
+X = torch.cat([x for x, _ in DATA])
+
+
+def anything(name, module):
+    return True
+
+
+def trained(**settings):
+    model = SmallNet(**settings)
+    train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), DATA * 2)
+    return model
+
+
+def test_growing_keeps_the_function_in_both_modes():
+    model = trained()
+    expected, in_training = evaluate(model, X), copy.deepcopy(model).train()(X)
+    weight = model.res.weight
+    block = grow_(model, model.res, seed=0, data=DATA)
+    assert model.res is block
+    assert list(block.branches) == ["kxk", "1x1", "1xk", "kx1", "1x1_kxk", "1x1_avg", "identity"]
+    assert core(block).weight is weight
+    assert type(model.res_bn) is nn.BatchNorm2d
+    assert relative(expected, evaluate(model, X)) < 1e-5
+    assert relative(in_training, model.train()(X)) < 0.05
+
+
+def test_the_full_branch_gives_up_what_the_new_ones_contribute():
+    model = trained()
+    before = model.res.weight.detach().clone()
+    block = grow_(model, model.res, seed=0, data=DATA)
+    others = sum(branch.fold().weight for name, branch in block.named_branches() if name != "kxk")
+    assert others.abs().max() > 1e-4
+    torch.testing.assert_close(core(block).weight.double(), before.double() - others, atol=1e-5, rtol=0)
+    for name, branch in block.named_branches():
+        if name != "kxk":
+            torch.testing.assert_close(branch.bn.weight, torch.full((8,), 0.01))
+
+
+def test_shapes_decide_about_the_branches():
+    model = trained()
+    assert "identity" not in grow_(model, model.stem, seed=0, data=DATA).branches
+    assert "identity" not in grow_(model, model.down, seed=0, data=DATA).branches
+
+
+def test_growth_nests_and_merges():
+    model = trained(bias=True)
+    expected = evaluate(model, X)
+    grow_(model, model.res, seed=0, data=DATA)
+    grow_(model, model.res.branches["1x1_kxk"].conv, seed=1, data=DATA)
+    grow_(model, model.res.branches["kxk"].conv, seed=2, data=DATA)
+    assert list(grown_blocks(model)) == ["res.branches.1x1_kxk.conv", "res.branches.kxk.conv", "res"]
+    assert relative(expected, evaluate(model, X)) < 1e-4
+    merged = merge(model)
+    assert type(merged.res) is nn.Conv2d
+    assert relative(expected, evaluate(merged, X)) < 1e-4
+    assert set(growth_points(model, anything, max_depth=2)) == {"stem", "down"}
+    deeper = growth_points(model, anything, max_depth=3)
+    assert "res.branches.kxk.conv.branches.1x1_kxk.conv" in deeper
+
+
+def test_points_of_growth():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, (1, 3)), nn.Conv2d(4, 4, 7), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+    )
+    model[4].weight = model[3].weight
+    assert set(growth_points(model, anything, 2)) == {"2"}
+    model[2].requires_grad_(False)
+    assert growth_points(model, anything, 2) == {}
+    assert set(growth_points(SmallNet(), lambda name, module: name != "stem", 2)) == {"down", "res"}
+    assert growth_points(reparameterize_(SmallNet(), DBB()), anything, 2) == {}
+
+
+def test_the_initial_weights_come_from_the_seed_alone():
+    blocks = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        model = trained()
+        torch.manual_seed(len(blocks))
+        state = torch.get_rng_state()
+        blocks.append(grow_(model, model.res, seed=5, data=DATA))
+        assert torch.equal(torch.get_rng_state(), state)
+    first, second = (block.state_dict() for block in blocks)
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def test_cutting_rules():
+    rule = {"spread": 0.02, "threshold": 0.1}
+    assert branches_to_cut({"1x1": 0.01, "1xk": 0.01, "kx1": 0.01}, **rule) == []
+    assert branches_to_cut({"1x1": 0.01, "1xk": 0.02, "kx1": 0.2}, **rule) == ["1x1", "1xk"]
+    assert branches_to_cut({"1x1": 0.15, "1xk": 0.3}, **rule) == []  # below the mean, but not below the threshold
+    assert branches_to_cut({"1x1": 0.09, "1xk": 0.01}, **rule) == ["1xk"]  # below the threshold, but not the mean
+    assert branches_to_cut({"1x1": 0.0}, **rule) == []
+    assert branches_to_cut({}, **rule) == []
+
+
+def test_branch_weights_are_relative_to_the_full_branch():
+    model = trained()
+    block = grow_(model, model.res, seed=0, data=DATA)
+    with torch.no_grad():
+        block.branches["kxk"].bn.weight.fill_(-2)
+        block.branches["1x1"].bn.weight.copy_(torch.tensor([1.0, -1] * 4))
+    weights = branch_weights(block)
+    assert weights["1x1"] == pytest.approx(0.5)
+    assert weights["1xk"] == pytest.approx(0.005)
+    assert "kxk" not in weights
+
+
+@pytest.mark.parametrize("names", [["1x1"], ["1x1_kxk", "identity"], ["1x1", "1xk", "kx1", "1x1_avg"]])
+def test_cutting_keeps_the_function(names):
+    model = trained()
+    grow_(model, model.res, seed=0, data=DATA)
+    randomize_(model)
+    expected = evaluate(model, X)
+    cut_(model, model.res, names)
+    assert set(names).isdisjoint(model.res.branches)
+    assert relative(expected, evaluate(model, X)) < 1e-4
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_block_with_nothing_left_becomes_a_convolution_again(bias):
+    model = trained(bias=bias)
+    weight = model.res.weight
+    grow_(model, model.res, seed=0, data=DATA)
+    randomize_(model)
+    expected = evaluate(model, X)
+    cut_(model, model.res, [name for name in model.res.branches if name != "kxk"])
+    assert type(model.res) is nn.Conv2d
+    assert model.res.weight is weight
+    assert model.res.bias is not None
+    assert relative(expected, evaluate(model, X)) < 1e-4
+
+
+def test_a_nested_block_outlives_the_one_around_it():
+    model = trained()
+    grow_(model, model.res, seed=0, data=DATA)
+    grow_(model, model.res.branches["kxk"].conv, seed=1, data=DATA)
+    randomize_(model)
+    inner, expected = model.res.branches["kxk"].conv, evaluate(model, X)
+    cut_(model, model.res, [name for name in model.res.branches if name != "kxk"])
+    assert model.res is inner
+    assert relative(expected, evaluate(model, X)) < 1e-4
+
+
+def test_cutting_a_branch_that_has_grown_itself():
+    model = trained()
+    grow_(model, model.res, seed=0, data=DATA)
+    grow_(model, model.res.branches["1x1_kxk"].conv, seed=1, data=DATA)
+    randomize_(model)
+    expected = evaluate(model, X)
+    cut_(model, model.res, ["1x1_kxk"])
+    assert relative(expected, evaluate(model, X)) < 1e-4
+
+
+def test_structures_are_rebuilt():
+    model = trained()
+    grow_(model, model.res, seed=0, data=DATA)
+    grow_(model, model.res.branches["1x1_kxk"].conv, seed=1, data=DATA)
+    cut_(model, model.res, ["1xk", "kx1"])
+    grow_(model, model.stem, seed=2, data=DATA)
+    cut_(model, model.stem, [name for name in model.stem.branches if name != "kxk"])
+    other = SmallNet()
+    for name in ("stem", "down", "res"):
+        rebuild_(other, name, structure_of(model.get_submodule(name)))
+    other.load_state_dict(model.state_dict())
+    assert list(dict(other.named_parameters())) == list(dict(model.named_parameters()))
+    assert torch.equal(evaluate(other, X), evaluate(model, X))
+
+
+@pytest.mark.parametrize(
+    ("structure", "message"),
+    [
+        ({"branches": {"1x1": None}}, r"Not a structure of DyRep: 'stem' would have the branches \['1x1'\]"),
+        ({"branches": {"kxk": {"bias": False}, "rm -rf": None}}, "Not a structure of DyRep"),
+        ({"branches": {"kxk": {"bias": False}, "identity": None}}, "'stem' cannot have the branch 'identity'"),
+        ({"branches": {"kxk": {"branches": {"1xk": None}}}}, "'stem.kxk' would have the branches"),
+        ({"branches": {"kxk": {"bias": False}, "1x1": {"bias": False}}}, "'1x1' of 'stem' cannot grow"),
+        ({"branches": {"kxk": None}}, "Not a structure of DyRep for 'stem.kxk': None"),
+        ({"weights": 1}, "Not a structure of DyRep for 'stem'"),
+        ("os.system", "Not a structure of DyRep for 'stem'"),
+    ],
+)
+def test_wrong_structures_are_refused(structure, message):
+    with pytest.raises(ValueError, match=message):
+        check_structure("stem", SmallNet().stem, structure)
+
+
+def test_growth_that_fails_leaves_the_network_as_it_was():
+    model = trained()
+    expected, conv = evaluate(model, X), model.res
+    with pytest.raises(ValueError, match="no batch"):
+        grow_(model, conv, seed=0, data=[])
+    assert model.res is conv
+    assert torch.equal(expected, evaluate(model, X))

@@ -1,0 +1,42 @@
+"""The average kernel magnitude."""
+
+import pytest
+import torch
+from torch import nn
+
+from spatialgrad.report.magnitudes import kernel_magnitude, kernel_magnitudes, kernel_magnitudes_of_run
+from spatialgrad.train import CheckpointError, load_model
+from support.training import quietly, tiny
+
+
+def test_by_hand():
+    weight = torch.zeros(2, 3, 3, 3)
+    weight[0, 0, 1, 1] = -6.0
+    weight[1, 2, 0, 0] = 3.0
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    expected[1, 1], expected[0, 0] = 6.0, 3.0
+    torch.testing.assert_close(kernel_magnitude(weight), expected)  # 1 and 0.5, whose mean is 1.5 / 9
+
+
+def test_scale_and_channels_do_not_matter():
+    weight = torch.randn(8, 4, 5, 3)
+    found = kernel_magnitude(weight)
+    assert found.mean().item() == pytest.approx(1)
+    torch.testing.assert_close(kernel_magnitude(-7 * weight), found)
+    torch.testing.assert_close(kernel_magnitude(weight[torch.randperm(8)][:, torch.randperm(4)]), found)
+
+
+def test_a_kernel_of_zeros_is_even():
+    assert torch.equal(kernel_magnitude(torch.zeros(1, 1, 3, 3)), torch.ones(3, 3, dtype=torch.float64))
+
+
+def test_only_convolutions_with_several_positions():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
+    assert list(kernel_magnitudes(model)) == ["0"]
+
+
+def test_a_run_and_its_network_agree(tmp_path):
+    quietly(tiny(tmp_path, "sgs", epochs=1))
+    assert kernel_magnitudes_of_run(tmp_path) == kernel_magnitudes(load_model(tmp_path))
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        kernel_magnitudes_of_run(tmp_path / "elsewhere")

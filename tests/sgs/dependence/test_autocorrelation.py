@@ -1,0 +1,59 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from spatialgrad import autocorrelation
+from spatialgrad.sgs.dependence import Autocorrelation, Window
+from spatialgrad.sgs.dependence.window import shifted_pair
+
+
+@pytest.mark.parametrize(("size", "kernel_size"), [((40,), (5,)), ((12, 13), (3, 5)), ((6, 7, 8), (3, 3, 3))])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_agrees_with_numpy(size, kernel_size, offset):
+    maps = torch.randn(6, 2, *size, dtype=torch.float64).cumsum(-1) + offset
+    S = autocorrelation(maps, kernel_size)
+    for channel in range(2):
+        for position in np.ndindex(*kernel_size):
+            shift = tuple(i - k // 2 for i, k in zip(position, kernel_size, strict=True))
+            p, q = (part.flatten().numpy() for part in shifted_pair(maps[:, channel], shift))
+            assert float(S[channel][position]) == pytest.approx(abs(np.corrcoef(p, q)[0, 1]), abs=1e-9)
+
+
+def test_negative_correlation_is_dependence():
+    stripes = torch.tensor([1.0, -1.0]).repeat(8).view(1, 1, 16)
+    assert autocorrelation(stripes, (3,))[0].tolist() == pytest.approx([1, 1, 1])
+
+
+def test_padding_streaming_and_blocks(monkeypatch):
+    maps = torch.rand(8, 3, 9, 9)
+    S = autocorrelation(maps, 3, padding=1)
+    torch.testing.assert_close(S, autocorrelation(F.pad(maps, (1, 1, 1, 1)), 3))
+    estimator = Autocorrelation(3, Window.of((3, 3), padding=1), maps.device)
+    for _ in range(estimator.num_passes):
+        for part in maps.split(3):
+            estimator.observe(part)
+        estimator.end_pass()
+    torch.testing.assert_close(estimator.dependence(), S)
+
+
+def test_constant_channels_are_nan_even_far_from_zero():
+    maps = torch.rand(4, 2, 8, 8)
+    maps[:, 0] = 12345.678
+    S = autocorrelation(maps, 3)
+    assert S[0].isnan().all()
+    assert S[1].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_any_floating_dtype_is_measured_as_exactly_as_it_is(dtype):
+    maps = torch.rand(4, 2, 8, 8).to(dtype)
+    maps[0, 0, 0, 0] = 300
+    torch.testing.assert_close(autocorrelation(maps, 3, padding=1), autocorrelation(maps.double(), 3, padding=1))
+
+
+def test_values_that_are_not_finite():
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        autocorrelation(torch.full((1, 1, 4, 4), math.nan), 3)

@@ -1,0 +1,275 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import mutual_info_score
+from torch.nn import functional as F
+
+from spatialgrad import autocorrelation, normalized_mutual_information
+from spatialgrad.sgs.dependence import Autocorrelation, MutualInformation, Window, histogram, mutual_information
+from spatialgrad.sgs.dependence.estimator import channel_ranges
+from spatialgrad.sgs.dependence.mutual_information import nmi_from_counts
+from spatialgrad.sgs.dependence.window import shifted_pair
+
+
+def smooth(*shape):
+    """Maps with real spatial dependence, some of it clipped to exact zeros as after a ReLU."""
+    maps = torch.randn(*shape)
+    pool = {3: F.avg_pool1d, 4: F.avg_pool2d, 5: F.avg_pool3d}[maps.dim()]
+    return pool(maps, 3, 1, 1).relu()
+
+
+def entropy(labels):
+    _, counts = np.unique(labels, return_counts=True, axis=0)
+    p = counts / counts.sum()
+    return -(p * np.log(p)).sum()
+
+
+def oracle(maps, kernel_size, dilation=1):
+    """S of one channel with scikit-learn's mutual information on bins from numpy's own edges."""
+    values = maps.double().numpy()
+    bins = 1 + math.ceil(math.log2(values.size))
+    edges = np.linspace(values.min(), values.max(), bins + 1)
+    labels = torch.from_numpy(np.clip(np.digitize(values, edges) - 1, 0, bins - 1))
+    S = np.ones(kernel_size)
+    for position in np.ndindex(*kernel_size):
+        offset = tuple(dilation * (i - k // 2) for i, k in zip(position, kernel_size, strict=True))
+        if any(offset):
+            p, q = (part.flatten().numpy() for part in shifted_pair(labels, offset))
+            S[position] = mutual_info_score(p, q) / entropy(np.stack([p, q], 1))
+    return torch.from_numpy(S)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel_size", "dilation"),
+    [((64,), (5,), 1), ((20, 22), (3, 3), 1), ((20, 22), (3, 5), 2), ((20, 22), (1, 7), 1), ((8, 9, 10), (3, 3, 3), 1)],
+)
+def test_agrees_with_scikit_learn(size, kernel_size, dilation):
+    maps = smooth(6, 3, *size).double()
+    S = normalized_mutual_information(maps, kernel_size, dilation=dilation)
+    for channel in range(3):
+        torch.testing.assert_close(S[channel], oracle(maps[:, channel], kernel_size, dilation), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_padded_pixels_take_part(mode):
+    maps = smooth(6, 2, 10, 12).double() + 0.5
+    padded = F.pad(maps, (2, 2, 1, 1), mode="constant" if mode == "zeros" else mode)
+    S = normalized_mutual_information(maps, (3, 5), padding=(1, 2), padding_mode=mode)
+    torch.testing.assert_close(S, normalized_mutual_information(padded, (3, 5)))
+    assert not torch.allclose(S, normalized_mutual_information(maps, (3, 5)))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_gaussian_pairs_have_the_closed_form(correlation):
+    """I = −½ ln(1 − ρ²) for Gaussian pairs; fine bins and many samples come near it."""
+    first = torch.randn(400_000, 1, 1, dtype=torch.float64)
+    second = correlation * first + math.sqrt(1 - correlation**2) * torch.randn_like(first)
+    maps = torch.cat([first, second], dim=2)
+    S = normalized_mutual_information(maps, (3,), bins=64)[0]
+    low, high = channel_ranges(maps)
+    labels = histogram.quantize(maps, low, high, 64, out=torch.empty_like(maps, dtype=torch.uint8)).squeeze(1).numpy()
+    information = float(S[0]) * entropy(labels)
+    assert information == pytest.approx(-0.5 * math.log(1 - correlation**2), abs=0.01)
+
+
+def test_streaming_equals_one_piece():
+    maps = smooth(12, 4, 9, 9)
+    window = Window.of((3, 3), padding=1)
+    estimator = MutualInformation(4, window, maps.device)
+    for _ in range(estimator.num_passes):
+        for part in maps.split([1, 7, 4]):
+            estimator.observe(part)
+        estimator.end_pass()
+    assert torch.equal(estimator.dependence(), normalized_mutual_information(maps, (3, 3), padding=1))
+
+
+def test_compiled_and_plain_counts_give_identical_results(monkeypatch):
+    maps = smooth(8, 5, 12, 12)
+    fast = normalized_mutual_information(maps, 3, padding=1)
+    monkeypatch.setattr(histogram, "has_compiled_kernel", lambda: False)
+    assert torch.equal(normalized_mutual_information(maps, 3, padding=1), fast)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_any_floating_dtype(dtype):
+    maps = smooth(8, 2, 12, 12)
+    S = normalized_mutual_information(maps.to(dtype), 3, padding=1)
+    assert S.dtype == torch.float64
+    torch.testing.assert_close(S, normalized_mutual_information(maps, 3, padding=1), atol=0.05, rtol=0)
+
+
+def test_channels_last_changes_nothing():
+    maps = smooth(8, 5, 12, 12)
+    S = normalized_mutual_information(maps.to(memory_format=torch.channels_last), 3, padding=1)
+    assert torch.equal(S, normalized_mutual_information(maps, 3, padding=1))
+
+
+def test_only_the_shape_of_the_distribution_matters():
+    maps = smooth(8, 2, 12, 12).double()
+    torch.testing.assert_close(
+        normalized_mutual_information(3 * maps - 7, 3), normalized_mutual_information(maps, 3), atol=1e-9, rtol=0
+    )
+
+
+def test_constant_channels_are_nan_and_others_are_not():
+    maps = smooth(4, 3, 8, 8)
+    maps[:, 1] = 2.5
+    S = normalized_mutual_information(maps, 3)
+    assert S[1].isnan().all()
+    assert S[[0, 2]].isfinite().all()
+
+
+def drop_near_by_hand(maps, bins):
+    """The ImageNet variant from its description: a list of pairs, filtered twice."""
+    values = maps.flatten()
+    values = values[values != 0]
+    low, high = float(values.min()), float(values.max())
+    p, q = (part.flatten() for part in shifted_pair(maps, (0, 1)))
+    keep = (p != 0) & (q != 0)
+    p, q = (((v[keep] - low) / (high - low) * bins).long().clamp(max=bins - 1) for v in (p, q))
+    apart = p != q
+    p, q = p[apart].numpy(), q[apart].numpy()
+    joint = entropy(np.stack([p, q], 1))
+    return (entropy(p) + entropy(q) - joint) / joint
+
+
+def test_drop_near_leaves_out_zeros_and_the_diagonal():
+    maps = smooth(8, 1, 16, 16).double()
+    assert 0.05 < (maps == 0).double().mean() < 0.95
+    S = normalized_mutual_information(maps, (1, 3), bins=12, drop_near=True)[0]
+    assert float(S[0, 0]) == pytest.approx(drop_near_by_hand(maps[:, 0], 12), abs=1e-9)
+    assert S[0, 1] == 1
+
+
+def test_drop_near_ignores_zero_padding():
+    maps = smooth(8, 1, 16, 16) + 0.1
+    torch.testing.assert_close(
+        normalized_mutual_information(maps, 3, padding=1, bins=9, drop_near=True),
+        normalized_mutual_information(maps, 3, bins=9, drop_near=True),
+    )
+
+
+def test_drop_near_counts_an_emptied_channel_as_0():
+    maps = smooth(8, 2, 16, 16)
+    maps[:, 1] = 0
+    S = normalized_mutual_information(maps, 3, drop_near=True)
+    assert S[1, 0, 0] == 0
+    assert S[1, 1, 1] == 1
+    assert normalized_mutual_information(maps[:, 1:], 3, drop_near=True).isnan().all()
+
+
+def test_drop_near_with_nothing_left_at_one_displacement():
+    rows = smooth(8, 1, 16, 16)[..., :1].expand(-1, -1, -1, 16) + 0.1
+    S = normalized_mutual_information(rows, 3, drop_near=True)[0]
+    assert S[1].tolist() == [0, 1, 0]
+    assert (S[0] > 0).all()
+
+
+def test_drop_near_counts_bins_by_the_values_that_stay(monkeypatch):
+    asked = []
+    monkeypatch.setattr(mutual_information, "sturges_bins", lambda n: asked.append(n) or 5)
+    maps = torch.zeros(4, 2, 8, 8)
+    maps[:, :, ::2] = torch.rand(4, 2, 4, 8) + 0.1
+    normalized_mutual_information(maps, 3, padding=1, drop_near=True)
+    normalized_mutual_information(maps, 3, padding=1)
+    assert asked == [4 * 32, 4 * 100]
+
+
+@pytest.mark.parametrize("exponent", [-44, -41, -38, -30, 0, 30])
+def test_the_size_of_the_values_does_not_matter(exponent):
+    maps = smooth(4, 2, 10, 10)
+    S = normalized_mutual_information(maps * 10.0**exponent, 3)
+    assert (S.isnan() | ((S >= 0) & (S <= 1))).all()
+    if exponent >= -30:
+        torch.testing.assert_close(S, normalized_mutual_information(maps, 3), atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("kernel_size", [(2, 2), (4,), (4, 3)])
+def test_even_kernels_average_the_displacements_on_either_side(kernel_size):
+    maps = smooth(6, 1, *(24,) * len(kernel_size)).double()
+    S = normalized_mutual_information(maps, kernel_size)[0]
+    odd = oracle(maps[:, 0], (5,) * len(kernel_size))  # displacements −2 … 2 on each axis
+    for position in np.ndindex(*kernel_size):
+        axes = []
+        for index, side in zip(position, kernel_size, strict=True):
+            place = index - (side - 1) / 2
+            axes.append({math.floor(place), math.ceil(place)})
+        mean = np.mean([float(odd[tuple(o + 2 for o in offset)]) for offset in itertools.product(*axes)])
+        assert float(S[position]) == pytest.approx(mean, abs=1e-9)
+
+
+@pytest.mark.parametrize("measure", [normalized_mutual_information, autocorrelation])
+def test_observing_never_waits_for_the_host(measure):
+    """On the meta device any look at a value is an error; only the end of a pass, once per layer, may look."""
+    kind = MutualInformation if measure is normalized_mutual_information else Autocorrelation
+    maps = torch.empty(4, 6, 9, 9, device="meta")
+    real = kind(6, Window.of((3, 3), padding=1), torch.device("cpu"))
+    real.observe(torch.rand(4, 6, 9, 9))
+    real.end_pass()
+    ghost = kind(6, Window.of((3, 3), padding=1), torch.device("meta"))
+    ghost.observe(maps)
+    for name, value in vars(real).items():
+        if isinstance(value, torch.Tensor) and value.numel() > 1:
+            setattr(ghost, name, value.to("meta"))
+    if kind is MutualInformation:
+        ghost._num_bins = real._num_bins
+    ghost.observe(maps)
+    assert ghost.dependence().shape == (6, 3, 3)
+
+
+def test_nmi_of_known_tables():
+    equal = torch.eye(3, dtype=torch.int32)
+    independent = torch.ones(3, 3, dtype=torch.int32)
+    empty = torch.zeros(3, 3, dtype=torch.int32)
+    nmi = nmi_from_counts(torch.stack([equal, independent, empty]))
+    torch.testing.assert_close(nmi[:2], torch.tensor([1.0, 0.0], dtype=torch.float64), atol=1e-12, rtol=0)
+    assert nmi[2].isnan()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite(value):
+    maps = smooth(2, 2, 8, 8)
+    maps[1, 1, 3, 3] = value
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        normalized_mutual_information(maps, 3)
+
+
+@pytest.mark.parametrize(
+    ("maps", "arguments", "error", "message"),
+    [
+        (torch.zeros(2, 3, 8, 8, dtype=torch.uint8), {}, TypeError, "uint8"),
+        (torch.zeros(8, 8), {}, ValueError, r"\(8, 8\)"),
+        (torch.zeros(0, 3, 8, 8), {}, ValueError, "empty"),
+        (torch.zeros(2, 3, 8, 8), {"bins": 1}, ValueError, "bins"),
+        (torch.zeros(2, 3, 8, 8), {"bins": 256}, ValueError, "255"),
+        (torch.zeros(2, 3, 8, 8), {"bins": "scott"}, ValueError, "scott"),
+        (torch.zeros(2, 3, 2, 2), {"dilation": 2}, ValueError, "smaller than the displacements"),
+    ],
+)
+def test_bad_input_is_named(maps, arguments, error, message):
+    with pytest.raises(error, match=message):
+        normalized_mutual_information(maps, 3, **arguments)
+
+
+def test_no_python_loop_over_channels(monkeypatch):
+    """The number of torch operations does not grow with the channels."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counter(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Counter.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    def operations(channels):
+        Counter.calls = 0
+        with Counter():
+            normalized_mutual_information(torch.rand(2, channels, 8, 8), 3, padding=1)
+        return Counter.calls
+
+    monkeypatch.setattr(histogram, "has_compiled_kernel", lambda: False)
+    assert operations(4) == operations(64)

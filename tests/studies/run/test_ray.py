@@ -1,0 +1,118 @@
+"""Studies on a real Ray cluster on this machine, with a worker that is killed in the middle."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spatialgrad.studies.record import read_study
+from spatialgrad.train import read_lines, read_result
+from spatialgrad.train.runs.folder import is_locked
+from support.studies import sessions, tiny_config
+from support.training import assert_same_run, quietly, wait_for
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+# In a process of its own: Ray changes what a process does at signals and at its end.
+COMMAND = """
+import sys
+from support.studies import run_command
+sys.exit(run_command({"epochs": 12, "failing": True}, *sys.argv[1:]))
+"""
+
+
+TOKEN = secrets.token_hex(32)
+"""Of the cluster that these tests start, and of those who may use it."""
+CLUSTER = """
+import ray
+options = {"include_dashboard": False, "object_store_memory": 80 << 20, "log_to_driver": False}
+started = ray.init("local", num_cpus=2, num_gpus=0, **options)
+print("address", started.address_info["gcs_address"], flush=True)
+input()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a cluster with two CPUs, which ends with the process that has started it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+    )
+    address = process.stdout.readline().split()
+    assert address[:1] == ["address"]
+    yield address[1]
+    process.communicate("\n", timeout=120)
+
+
+def _environment():
+    return {
+        **os.environ,
+        **{"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+        **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
+        "RAY_worker_niceness": "0",  # other tests run beside this one
+    }
+
+
+def wait_while_running(process, condition, timeout=300):
+    wait_for(lambda: condition() or process.poll() is not None, timeout)
+    assert process.poll() is None, process.communicate()
+
+
+def start(cluster, folder, *more):
+    arguments = ["study", "run", "tiny", "--scale", "pocket", "--out", folder, "--launcher", "ray", "--threads", "1"]
+    command = [sys.executable, "-c", COMMAND, *map(str, [*arguments, "--ray-address", cluster, *more])]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment())
+
+
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_killed_worker_is_replaced(cluster, tmp_path):
+    folder = tmp_path / "study"
+    run = folder / "runs/fashion-mnist-sgs-ours/seed0"
+    process = start(cluster, folder)
+    wait_while_running(process, lambda: is_locked(run) and len(read_lines(run / "metrics.jsonl")) > 2)
+    trainer = int((run / "run.lock").read_text().split()[1])
+    os.kill(parent(trainer), signal.SIGKILL)  # Ray's worker; the training notices, saves and ends
+    said, error = process.communicate(timeout=400)
+    assert process.returncode == 5, error
+    assert "1 of 3 runs have no result" in error
+    assert "wild · seed 0: FAILED: the loss is not finite" in said  # that is no reason to try again
+    assert sessions(run) == 2
+    assert "going on    after step" in (run / "output.txt").read_text()
+    quietly(replace(tiny_config("sgs", epochs=12), out=tmp_path / "plain"))
+    assert_same_run(run, tmp_path / "plain")
+    assert read_result(folder / read_study(folder).arms[0].runs[0].folder) is not None
+    assert json.loads((folder / "runs/fashion-mnist-wild/seed0/failure.json").read_text())["exit_code"] == 3
+
+
+def test_ctrl_c_saves_on_the_cluster(cluster, tmp_path):
+    folder = tmp_path / "study"
+    run = folder / "runs/fashion-mnist-origin/seed0"
+    process = start(cluster, folder, "--only", "origin")
+    wait_while_running(process, lambda: is_locked(run) and len(read_lines(run / "metrics.jsonl")) > 1)
+    process.send_signal(signal.SIGINT)
+    watchdog = threading.Timer(200, process.kill)
+    watchdog.start()
+    _, error = process.communicate()
+    watchdog.cancel()
+    assert process.returncode == 130, error
+    wait_for(lambda: not is_locked(run))
+    assert (run / "checkpoint.pt").exists()
+    assert not (run / "failure.json").exists()
+
+
+def test_what_never_fits_is_refused(cluster, tmp_path):
+    process = start(cluster, tmp_path, "--cpus-per-run", "64")
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 2
+    assert "a run takes 64 CPUs and 0 GPUs, a node of the cluster has 2 CPUs and 0 GPUs at most" in error

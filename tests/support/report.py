@@ -1,0 +1,340 @@
+"""Studies on disk for the tests of reports: real tiny trainings, and synthetic ones with known numbers."""
+
+import json
+import math
+import statistics
+from html.parser import HTMLParser
+from pathlib import Path
+
+from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord
+from spatialgrad.studies.run.status import record_failure
+from spatialgrad.studies.study import Published
+from spatialgrad.train.config.io import to_dict
+from support.training import quietly, tiny
+
+DATASET = "Made-up images, 20k/5k subset"
+
+
+def arm(key, label, group, seeds, *, reference=False, published=(), config=None, method="baseline", **fields):
+    """An arm's record, with a run per seed in runs/KEY/seedN."""
+    return ArmRecord(
+        key=key,
+        group=group,
+        label=label,
+        reference=reference,
+        shown=fields.pop("shown", True),
+        kind=fields.pop("kind", "train"),
+        note=fields.pop("note", ""),
+        tuned_by=fields.pop("tuned_by", None),
+        published=tuple(published),
+        config=config or {"method": {"name": method}, "scaling": {"k": fields.pop("k", 5.0)}},
+        runs=tuple(RunRecord(folder=f"runs/{key}/seed{seed}", seed=seed) for seed in seeds),
+        **fields,
+    )
+
+
+def record(arms, *, seeds=(0, 1, 2), **fields):
+    """A study's record."""
+    values = {
+        "name": "cifar",
+        "title": "CIFAR with four methods",
+        "shows": "Table 1",
+        "question": "Does scaling do what branches do, at the price of none?",
+        "scale": "desk",
+        "layout": "rows",
+        "figures": ("cost", "learning-curves", "overhead", "scalings"),
+        "metric": "accuracy",
+        "cost_unit": "GPU hours",
+        "published_seeds": 5,
+        "differences": "A quarter of the width, and 30 epochs instead of 600.",
+    }
+    return StudyRecord(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
+
+
+def write_run(folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epochs=4, layers=(), state="finished"):
+    """Write a run with known numbers: the accuracy rises evenly to `value` (a share)."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    config = {"budget": {"epochs": epochs}}
+    (folder / "config.json").write_text(json.dumps(config))
+    environment = {
+        "python": "3.12.1",
+        "versions": {"spatialgrad": "0.1.0", "torch": "2.13.0"},
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "system": "Linux",
+        "cpu": "A quiet processor",
+        "cores": 2,
+        "threads": 1,
+        "device": "cpu",
+        "processes": 1,
+    }
+    (folder / "environment.json").write_text(json.dumps(environment))
+    done = epochs if state == "finished" else epochs // 2
+    lines = [
+        {
+            "step": 10 * (epoch + 1),
+            "epoch": epoch,
+            "lr": 0.1,
+            "train_accuracy": 1.1 * value * (epoch + 1) / epochs,
+            "test_accuracy": value * (epoch + 1) / epochs,
+        }
+        for epoch in range(done)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "timings.jsonl").write_text(json.dumps({"session": "2026-03-04T05:06:07+00:00", "step": 0}) + "\n")
+    if layers:
+        updates = [{"step": 10 * e, "epoch": e, "update": e, "scalings": made_up(layers, e)} for e in range(1, done)]
+        (folder / "scalings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in updates))
+    if state == "failed":
+        record_failure(folder, "the loss is not a number any more after step 20", 3)
+    if state == "finished":
+        result = {
+            "accuracy": value,
+            "model": "vgg16-slim",
+            "dataset": DATASET,
+            "method": "sgs",
+            "seed": seed,
+            "epochs": epochs,
+            "steps": 10 * epochs,
+            "metric": "accuracy",
+            "value": value,
+            "test": {"accuracy": value, "loss": 1.0, "top5": min(1.0, value + 0.2)},
+            "best": value,
+            "trained": {"accuracy": value},
+            "merge_difference": None,
+            "seconds": seconds,
+            "training_seconds": seconds - scaling_seconds - 6,
+            "evaluation_seconds": 5.0,
+            "scaling_seconds": scaling_seconds,
+            "checkpoint_seconds": 1.0,
+            "parameters": 15_000_000,
+            "macs": 313_000_000,
+            "training_parameters": 15_000_000,
+            "training_macs": 313_000_000,
+            "peak_memory_bytes": 600 * 2**20,
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+
+
+def made_up(layers, epoch):
+    """A G of every layer, more centred with depth and time, with mean 1."""
+    found = {}
+    for depth, (name, size) in enumerate(layers):
+        middle = size // 2
+        raw = [
+            [math.exp(-0.12 * (depth + epoch) * math.hypot(i - middle, j - middle)) for j in range(size)]
+            for i in range(size)
+        ]
+        mean = sum(map(sum, raw)) / size**2
+        found[name] = [[value / mean for value in row] for row in raw]
+    return found
+
+
+def table_1(folder, **fields):
+    """A synthetic Table 1 at desk scale: 2 data sets, 4 methods, 3 seeds, one run failed and one waiting."""
+    layers = [(f"features.{3 * i}", 3) for i in range(13)]
+    printed = {
+        "CIFAR-10": {
+            "Origin": [Published(mean=94.9, std=0.07, cost=2.3, macs=313e6, parameters=15e6)],
+            "DBB": [
+                Published(mean=95.0, std=0.1, cost=7.0, macs=728e6, parameters=34.7e6),
+                Published(mean=94.97, std=0.06, cost=9.4, macs=728e6, parameters=34.7e6, source="the DyRep paper"),
+            ],
+            "DyRep": [Published(mean=95.0, std=0.06, cost=7.2, macs=674e6, parameters=25.5e6)],
+            "SGS (ours)": [Published(mean=95.2, std=0.05, cost=2.5, macs=313e6, parameters=15e6)],
+        },
+        "CIFAR-100": {
+            "Origin": [Published(mean=73.7, std=0.1, cost=2.3, macs=314e6, parameters=15e6)],
+            "DBB": [
+                Published(mean=74.4, std=0.1, cost=7.0, macs=728e6, parameters=34.7e6),
+                Published(mean=74.04, std=0.08, cost=9.4, macs=728e6, parameters=34.7e6, source="the DyRep paper"),
+            ],
+            "DyRep": [Published(mean=74.1, std=0.2, cost=6.4, macs=560e6, parameters=22.8e6)],
+            "SGS (ours)": [Published(mean=75.5, std=0.1, cost=2.5, macs=313e6, parameters=15e6)],
+        },
+    }
+    gains = {"Origin": 0.0, "DBB": 0.3, "DyRep": 0.2, "SGS (ours)": 1.4}
+    seconds = {"Origin": 1000.0, "DBB": 3000.0, "DyRep": 2600.0, "SGS (ours)": 1080.0}
+    arms = []
+    for data, base in (("CIFAR-10", 90.0), ("CIFAR-100", 62.0)):
+        for label, gain in gains.items():
+            key = f"{data}-{label}".lower().replace(" ", "-").strip(")").replace("(", "")
+            arms.append(
+                arm(
+                    key,
+                    label,
+                    {"Dataset": data},
+                    (0, 1, 2),
+                    reference=label == "Origin",
+                    published=printed[data][label],
+                )
+            )
+            for seed in range(3):
+                if (data, label, seed) == ("CIFAR-10", "DyRep", 2):
+                    continue
+                state = "failed" if (data, label, seed) == ("CIFAR-100", "DyRep", 1) else "finished"
+                own = base + 0.4 * seed + gain + 0.02 * ((7 * seed * seed + 3 * seed * len(label)) % 5)
+                write_run(
+                    folder / "runs" / key / f"seed{seed}",
+                    own / 100,
+                    seed=seed,
+                    seconds=seconds[label] + 10 * seed,
+                    scaling_seconds=60.0 if label.startswith("SGS") else 0.0,
+                    epochs=6,
+                    layers=layers if label.startswith("SGS") else (),
+                    state=state,
+                )
+    written = record(arms, **fields)
+    written.write(folder)
+    return written
+
+
+def architectures(folder):
+    """A synthetic table with one row per network, 17 of them, two methods side by side."""
+    arms = []
+    for number in range(17):
+        group = {"Model": f"A network with a name of some length {number}"}
+        for label, gain in (("Baseline", 0.0), ("SGS (Ours)", 0.5 + 0.1 * number)):
+            key = f"net{number}-{label[:3].lower()}"
+            published = [Published(mean=70.8 + number / 2 + 2 * gain, std=0.1)]
+            arms.append(arm(key, label, group, (0, 1, 2), reference=label == "Baseline", published=published))
+            for seed in range(3):
+                value = 40 + number + gain + 0.3 * seed + 0.01 * ((seed * 5 + number) % 7) * (gain > 0)
+                write_run(folder / "runs" / key / f"seed{seed}", value / 100, seed=seed, seconds=50 + number)
+    written = record(
+        arms,
+        name="architectures",
+        title="Seventeen networks",
+        shows="Table 4",
+        layout="columns",
+        figures=("learning-curves", "overhead"),
+        cost_unit=None,
+        published_seeds=3,
+    )
+    written.write(folder)
+    return written
+
+
+def search_study(folder):
+    """A synthetic search over α and β, and one over k, some points still waiting."""
+    points = []
+    grid = (0.8, 1.0, 1.25, 1.7)
+    for i, alpha in enumerate(grid):
+        for j, beta in enumerate(grid):
+            number = len(points)
+            run = RunRecord(folder=f"searches/alpha-beta/point-{number:02d}/seed0", seed=0)
+            points.append(PointRecord(values={"scaling.alpha": alpha, "scaling.beta": beta}, runs=(run,)))
+            if number < 14:
+                write_run(folder / run.folder, 0.5 + 0.01 * i - 0.004 * (j - 2) ** 2, seconds=10)
+    group = {"Dataset": "CIFAR-100"}
+    arms = [
+        arm("origin", "Origin", group, (0, 1), reference=True),
+        arm("grid", "Grid", group, (0, 1), tuned_by="alpha-beta"),
+    ]
+    arms += [arm(f"k{k}", f"k = {k}", group, (0, 1), method="sgs", k=float(k)) for k in range(1, 8)]
+    for each in arms:
+        k = each.config["scaling"]["k"] if each.label.startswith("k") else 0
+        for seed in (0, 1):
+            gain = 0.02 - 0.001 * (k - 5) ** 2 if k else 0
+            write_run(folder / each.runs[seed].folder, 0.5 + gain + 0.004 * seed, seed=seed)
+    written = record(
+        arms,
+        name="search-methods",
+        title="How to search",
+        shows="Table 3",
+        seeds=(0, 1),
+        figures=("k-curve", "search"),
+        searches=(SearchRecord(name="alpha-beta", fields=("scaling.alpha", "scaling.beta"), points=tuple(points)),),
+    )
+    written.write(folder)
+    return written
+
+
+def real_study(folder, *, seeds=(0, 1), epochs=3):
+    """A study of real trainings: a baseline and SGS, each once per seed."""
+    arms = []
+    for label, method in (("Baseline", "baseline"), ("SGS (ours)", "sgs")):
+        key = f"tiny-{method}"
+        config = to_dict(tiny(folder, method, epochs=epochs))
+        arms.append(
+            arm(
+                key,
+                label,
+                {"Dataset": "Fashion-MNIST"},
+                seeds,
+                reference=method == "baseline",
+                published=[Published(mean=73.2, std=0.1, cost=2.3)],
+                config=config,
+            )
+        )
+        for seed in seeds:
+            quietly(tiny(folder / "runs" / key / f"seed{seed}", method, epochs=epochs, seed=seed))
+    written = record(
+        arms,
+        seeds=seeds,
+        name="learned-scalings",
+        title="What the scalings learn",
+        shows="Figures 5 and 7",
+        scale="pocket",
+        figures=("learning-curves", "overhead", "scalings", "kernel-magnitudes"),
+    )
+    written.write(folder)
+    return written
+
+
+class Tables(HTMLParser):
+    """The cells of all tables of a page, as texts; lines of a cell are joined by a slash."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self._cell = [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self._cell = ""
+        elif tag == "br" and self._cell is not None:
+            self._cell += "/"
+
+    def handle_endtag(self, tag):
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append(" ".join(self._cell.split()))
+            self._cell = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell += data
+
+
+def html_rows(folder, table=0):
+    head, *rows = Tables((folder / "index.html").read_text()).tables[table]
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def markdown_rows(folder, table=0):
+    tables = [block for block in (folder / "report.md").read_text().split("\n\n") if block.startswith("| ")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in tables[table].splitlines()]
+    clean = [[cell.replace("**", "").replace("\\", "").replace("<br>", "/") for cell in row] for row in rows]
+    return [dict(zip([cell.replace("\\", "") for cell in head], row, strict=True)) for row in clean]
+
+
+def accuracies(folder, key):
+    """Accuracies in per cent by seed, straight from the result files."""
+    found = {}
+    for path in sorted((folder / "runs" / key).glob("seed*/result.json")):
+        found[int(path.parent.name.removeprefix("seed"))] = 100 * json.loads(path.read_text())["accuracy"]
+    return found
+
+
+def text_of(values):
+    """Mean and deviation as a report prints them."""
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.2f}"
+
+
+def minus(text):
+    return text.replace("-", "−")

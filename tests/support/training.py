@@ -1,0 +1,233 @@
+"""Tiny trainings, and processes of their own for those that get killed."""
+
+import io
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from spatialgrad import SpatialGradientScaling
+from spatialgrad.train import (
+    BudgetConfig,
+    DataConfig,
+    GrowthConfig,
+    MachineConfig,
+    MethodConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScalingConfig,
+    TrainConfig,
+    train,
+)
+from spatialgrad.train.runs.checkpoint import read_checkpoint
+
+# Compiled once in the process that all others are forked from.
+_warm = torch.nn.Conv2d(1, 1, 3)
+SpatialGradientScaling(_warm, torch.optim.SGD(_warm.parameters())).update(torch.rand(2, 1, 8, 8))
+
+SILENT = Console(file=io.StringIO())
+FILES = ("metrics.jsonl", "scalings.jsonl", "growth.jsonl")
+
+
+def tiny(out, method="baseline", *, epochs=3, **groups):
+    """A training of a few seconds: 5 steps an epoch, dropout, an incomplete last batch, updates in every epoch.
+
+    Args:
+        out: Folder.
+        method: Its name.
+        epochs: Of the training.
+        **groups: Fields to change, by group: `budget={"checkpoint_steps": 1}`.
+    """
+    config = TrainConfig(
+        model=ModelConfig(name="vgg11", width=1 / 16),
+        data=DataConfig(name="fashion-mnist-mini", limit=150, test_limit=100, batch_size=32, cutout=8),
+        method=MethodConfig(name=method),
+        optimizer=OptimizerConfig(lr=0.05),
+        scaling=ScalingConfig(every=1),
+        dyrep=GrowthConfig(interval=1, batches=2),
+        budget=BudgetConfig(epochs=epochs),
+        machine=MachineConfig(accelerator="cpu", threads=1),
+        out=Path(out),
+    )
+    return with_groups(config, groups)
+
+
+def with_groups(config, groups):
+    """A config with fields changed, by group: `{"budget": {"checkpoint_steps": 1}}`."""
+    for group, values in groups.items():
+        changed = replace(getattr(config, group), **values) if isinstance(values, dict) else values
+        config = replace(config, **{group: changed})
+    return config
+
+
+def quietly(config):
+    """Train; the result and what was said."""
+    console = Console(file=io.StringIO(), width=200)
+    return train(config, console=console), console.file.getvalue()
+
+
+def weights(folder):
+    return read_checkpoint(Path(folder) / "checkpoint.pt")["model"]
+
+
+def logs(folder):
+    return {name: (Path(folder) / name).read_bytes() for name in FILES if (Path(folder) / name).exists()}
+
+
+def assert_same_run(folder, reference):
+    """Bit for bit: weights, optimizer, metrics, scalings."""
+    mine, other = (read_checkpoint(Path(path) / "checkpoint.pt") for path in (folder, reference))
+    assert mine["model"].keys() == other["model"].keys()
+    different = [name for name, value in other["model"].items() if not torch.equal(mine["model"][name], value)]
+    assert not different
+    assert str(mine["optimizer"]) == str(other["optimizer"])
+    assert logs(folder) == logs(reference)
+
+
+class Process:
+    """A process that runs the command line, as cheap as a fork: everything is imported already."""
+
+    context = multiprocessing.get_context("forkserver")
+
+    def __init__(self, *arguments, environment=None, limit_file_size=None, function=None):
+        # The server that forks does not get this process's path, and silently does without what it cannot import.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        self.context.set_forkserver_preload(["support.training"])
+        self._receive, send = self.context.Pipe(duplex=False)
+        self._process = self.context.Process(
+            target=_run, args=(send, arguments, environment or {}, limit_file_size, function)
+        )
+        self.started = time.monotonic()
+        self._process.start()
+        send.close()
+        self._receive.recv()  # it runs
+
+    @property
+    def running(self):
+        return self._process.is_alive()
+
+    def kill(self):
+        self._process.kill()
+        self._process.join()
+
+    def signal(self, number):
+        os.kill(self._process.pid, number)
+
+    def wait(self, timeout=120):
+        """The exit code, the standard output and the standard error."""
+        deadline = time.monotonic() + timeout
+        output = ("", "")
+        if self._receive.poll(timeout):
+            try:
+                output = self._receive.recv()
+            except EOFError:
+                pass
+        self._process.join(max(0.1, deadline - time.monotonic()))
+        if self._process.is_alive():
+            self.kill()
+            raise TimeoutError("the process did not end")
+        return self._process.exitcode, *output
+
+
+def _run(pipe, arguments, environment, limit_file_size, function):
+    from spatialgrad.cli import commands
+
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    if limit_file_size is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_size, limit_file_size))
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        pipe.send("running")
+        code = function(*arguments) if function else commands.run([str(argument) for argument in arguments])
+    pipe.send((out.getvalue(), err.getvalue()))
+    os._exit(code or 0)
+
+
+def train_quietly(config):
+    """For `Process(function=...)`."""
+    quietly(config)
+    return 0
+
+
+def wait_for(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it did not happen")
+        time.sleep(0.005)
+
+
+def start_ranks(config, function=train_quietly, size=2):
+    """Processes as torchrun starts them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {
+        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"},
+        **{"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)},
+    }
+    return [
+        Process(config, function=function, environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(size)
+    ]
+
+
+def codes(processes):
+    return [process.wait()[0] for process in processes]
+
+
+def exit_code_of_training(config):
+    from spatialgrad.cli import commands
+
+    commands.run_training = quietly
+    commands._default_config = lambda arguments: config
+    return commands.run(["train"])
+
+
+def stop_after_seven_steps(config):
+    from spatialgrad.train.engine.trainer import Trainer
+
+    look_around = Trainer._look_around
+
+    def look(self):
+        if self.position.step >= 7:
+            self.stop.signal = signal.SIGTERM
+        look_around(self)
+
+    Trainer._look_around = look
+    return exit_code_of_training(config)
+
+
+def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
+    """Train until SIGTERM comes right after a step."""
+    from spatialgrad.train.engine.trainer import Trainer
+
+    with monkeypatch.context() as patch:
+        look_around, run = Trainer._look_around, Trainer.run
+
+        def look(self):
+            if self.position.step == step:
+                self.stop.signal = signal.SIGTERM
+            look_around(self)
+
+        def start(self):
+            if step == 0:
+                self.stop.signal = signal.SIGTERM
+                self._look_around()
+            return run(self)
+
+        patch.setattr(Trainer, "_look_around", look)
+        patch.setattr(Trainer, "run", start)
+        quietly(config)

@@ -1,0 +1,166 @@
+"""Two processes train as one does, and all that holds for one holds for two."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from spatialgrad.data import eval_batches
+from spatialgrad.train import load_model, read_lines, read_result
+from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.tasks.classification import Classification, load_images
+from support.training import (
+    Process,
+    assert_same_run,
+    codes,
+    exit_code_of_training,
+    quietly,
+    start_ranks,
+    stop_after_seven_steps,
+    tiny,
+    train_quietly,
+    wait_for,
+    weights,
+)
+
+UNEVEN = {"limit": 149}  # the last batch of an epoch has 21 images: 10 for one process, 11 for the other
+
+
+def plain_network():
+    """Without BatchNorm and dropout, which see only their own process's images."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(72, 10)),
+    )
+
+
+def train_plain(config):
+    Classification.build_model = lambda self: plain_network()
+    quietly(config)
+    return 0
+
+
+@pytest.mark.parametrize("method", ["baseline", "sgs"])
+def test_two_processes_keep_the_same_books_as_one(method, tmp_path):
+    options = {"data": UNEVEN, "optimizer": {"lr": 0.1}}
+    assert Process(tiny(tmp_path / "one", method, **options), function=train_plain).wait()[0] == 0
+    assert codes(start_ranks(tiny(tmp_path / "two", method, **options), train_plain)) == [0, 0]
+    one, two = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert [line["step"] for line in two] == [line["step"] for line in one] == [5, 10, 15]
+    for a, b in zip(one, two, strict=True):
+        assert b["train_accuracy"] == a["train_accuracy"]
+        assert b["test_accuracy"] == a["test_accuracy"]
+        assert b["train_loss"] == pytest.approx(a["train_loss"], rel=1e-5)
+        assert b["test_loss"] == pytest.approx(a["test_loss"], rel=1e-5)
+        assert round(149 * b["train_accuracy"], 6) == round(149 * b["train_accuracy"])
+    for name, value in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "two")[name], value, rtol=1e-4, atol=1e-5)
+    if method == "sgs":
+        one, two = (read_lines(tmp_path / name / "scalings.jsonl") for name in ("one", "two"))
+        for a, b in zip(one, two, strict=True):
+            for layer, G in a["scalings"].items():
+                torch.testing.assert_close(torch.tensor(b["scalings"][layer]), torch.tensor(G), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("method", ["sgs", "dbb", "dyrep"])
+def test_what_is_reported_is_what_is_saved(method, tmp_path):
+    config = tiny(tmp_path, method, data={**UNEVEN, "test_limit": 99})
+    assert codes(start_ranks(config)) == [0, 0]
+    model, right = load_model(tmp_path), 0
+    with torch.no_grad():
+        for images, labels in eval_batches(load_images(config.data), 64):
+            right += int((model(images).argmax(1) == labels).sum())
+    result = read_result(tmp_path)
+    assert result.value == pytest.approx(right / 99)
+    assert result.method == method
+
+
+@pytest.mark.parametrize("method", ["sgs", "dyrep"])
+def test_stopped_together_and_resumed(method, tmp_path):
+    options = {"data": UNEVEN, "epochs": 6}
+    assert codes(start_ranks(tiny(tmp_path / "whole", method, **options))) == [0, 0]
+    config = tiny(tmp_path / "run", method, **options)
+    processes = start_ranks(config, exit_code_of_training)
+    wait_for(lambda: len(read_lines(tmp_path / "run" / "metrics.jsonl")) > 1)
+    processes[1].signal(signal.SIGTERM)  # one of them is enough
+    assert codes(processes) == [143, 143]
+    step = read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"]
+    assert 10 <= step < 30
+    assert codes(start_ranks(config)) == [0, 0]
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_killed_and_resumed_by_one_process(tmp_path):
+    """The work of two processes goes on in one: the same images in the same order."""
+    config = tiny(tmp_path, epochs=200, budget={"checkpoint_steps": 7})
+    processes = start_ranks(config)
+    wait_for(lambda: (tmp_path / "checkpoint.pt").exists() and len(read_lines(tmp_path / "metrics.jsonl")) > 1)
+    for process in processes:
+        process.kill()
+    before = read_checkpoint(tmp_path / "checkpoint.pt")
+    assert len(before["sums"]) == 2
+    alone = Process(config, function=train_quietly)
+    lines = tmp_path / "metrics.jsonl"
+    wait_for(lambda: len(read_lines(lines)) > before["epoch"] + 1)
+    alone.kill()
+    line = read_lines(lines)[before["epoch"]]
+    assert round(150 * line["train_accuracy"], 6) == round(150 * line["train_accuracy"])  # every image once
+
+
+def test_refused_together(tmp_path):
+    quietly(tiny(tmp_path, epochs=1))
+    processes = start_ranks(tiny(tmp_path, epochs=2), exit_code_of_training)
+    found = [process.wait() for process in processes]
+    assert [code for code, _, _ in found] == [78, 78]
+    said = [error for _, _, error in found]
+    assert "budget.epochs: 1 there, 2 asked for" in said[0]
+    assert said[1] == ""  # once is enough
+
+
+def test_a_loss_that_is_no_number_ends_both(tmp_path):
+    processes = start_ranks(tiny(tmp_path, optimizer={"lr": 1e30}), exit_code_of_training)
+    assert codes(processes) == [3, 3]
+
+
+@pytest.mark.parametrize("method", ["sgs", pytest.param("dbb", marks=pytest.mark.slow)])
+def test_sharded(method, tmp_path):
+    """FSDP: the same training as with DDP, saved whole, and resumed bit for bit."""
+    sharded = {"machine": {"strategy": "fsdp"}, "data": UNEVEN}
+    assert codes(start_ranks(tiny(tmp_path / "ddp", method, data=UNEVEN))) == [0, 0]
+    assert codes(start_ranks(tiny(tmp_path / "whole", method, **sharded))) == [0, 0]
+    ddp, fsdp = (read_lines(tmp_path / name / "metrics.jsonl") for name in ("ddp", "whole"))
+    for a, b in zip(ddp, fsdp, strict=True):
+        assert b["train_loss"] == pytest.approx(a["train_loss"], rel=1e-3)
+    config = tiny(tmp_path / "run", method, **sharded, budget={"checkpoint_steps": 7})
+    assert codes(start_ranks(config, stop_after_seven_steps)) == [143, 143]
+    assert codes(start_ranks(config)) == [0, 0]
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert load_model(tmp_path / "run") is not None
+
+
+def test_what_fsdp_cannot_do(tmp_path):
+    config = tiny(tmp_path, "dyrep", machine={"strategy": "fsdp"})
+    processes = start_ranks(config, exit_code_of_training)
+    assert codes(processes) == [2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "fabric"])
+def test_the_real_launchers(launcher, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", "-m"]
+    start_of = {"torchrun": [*torchrun, "spatialgrad"], "fabric": [sys.executable, "-m", "spatialgrad"]}
+    command = [
+        *(*start_of[launcher], "train", "--recipe", "pocket", "--model.width", "0.0625", "--data.limit", "128"),
+        *("--data.test-limit", "100", "--epochs", "2", "--machine.threads", "1", "--machine.accelerator", "cpu"),
+        *("--out", str(tmp_path / "run"), *(["--machine.devices", "2"] if launcher == "fabric" else [])),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "2 × cpu" in done.stdout
+    assert done.stdout.count("epoch 2/2") == 1
+    assert read_result(tmp_path / "run").steps == 2

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from spatialgrad.train import ScheduleConfig
+from spatialgrad.train.engine.schedule import learning_rate
+
+
+def curve(config, epochs=10, steps=7, largest=0.1):
+    return [learning_rate(config, largest, s, steps_per_epoch=steps, epochs=epochs) for s in range(epochs * steps)]
+
+
+def reference(scheduler, steps=70):
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    schedule = scheduler(optimizer)
+    values = []
+    for _ in range(steps):
+        values.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return values
+
+
+def test_cosine_is_pytorchs():
+    expected = reference(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 70, eta_min=0.001))
+    assert curve(ScheduleConfig(min_lr=0.001)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_poly_is_pytorchs():
+    expected = reference(lambda o: torch.optim.lr_scheduler.PolynomialLR(o, 70, power=0.9))
+    assert curve(ScheduleConfig(name="poly")) == pytest.approx(expected, rel=1e-6)
+
+
+def test_step_is_pytorchs():
+    expected = reference(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [21, 42], gamma=0.1))
+    assert curve(ScheduleConfig(name="step", milestones=(3, 6))) == pytest.approx(expected)
+
+
+def test_constant():
+    assert set(curve(ScheduleConfig(name="constant"))) == {0.1}
+
+
+def test_warmup_rises_and_then_the_schedule_begins():
+    values = curve(ScheduleConfig(warmup_epochs=2))
+    assert values[:14] == pytest.approx([0.1 * (step + 1) / 15 for step in range(14)])
+    assert values[14] == pytest.approx(0.1)
+    assert values[14:] == sorted(values[14:], reverse=True)
+    assert values[-1] < 0.001

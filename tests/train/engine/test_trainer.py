@@ -1,0 +1,398 @@
+"""The loop itself: against a loop written out by hand, against a fixed curve, and when something goes wrong."""
+
+import errno
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from spatialgrad import SpatialGradientScaling
+from spatialgrad.data import MissingDataError, eval_batches, train_batches
+from spatialgrad.data.rng import generator_for
+from spatialgrad.models import create_model
+from spatialgrad.reparam import DBB, merge, reparameterize_
+from spatialgrad.train import (
+    DataConfig,
+    DivergedError,
+    InterruptedTraining,
+    OtherConfigError,
+    StorageError,
+    load_model,
+    read_config,
+    read_lines,
+    read_result,
+)
+from spatialgrad.train.engine.trainer import Trainer
+from spatialgrad.train.tasks.classification import load_images
+from support.training import Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for, weights
+
+
+def by_hand(config):
+    """The same training without the engine: the network, and the metrics of each epoch."""
+    dataset = load_images(config.data)
+    augmentation = replace(dataset.augmentation, cutout=config.data.cutout)
+    torch.manual_seed(config.seed)
+    model = create_model("vgg11", num_classes=10, width=1 / 16, in_channels=1)
+    if config.method.name == "dbb":
+        reparameterize_(model, DBB())
+    settings = config.optimizer
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.9, weight_decay=5e-4)
+    sgs = SpatialGradientScaling(model, optimizer, every=1) if config.method.name == "sgs" else None
+    step, curve, steps = 0, [], 5 * config.budget.epochs
+    for epoch in range(config.budget.epochs):
+        batches = train_batches(dataset, 32, seed=config.seed, epoch=epoch, augmentation=augmentation)
+        if sgs is not None and epoch >= 1:
+            sgs.update(batches, batches=2)
+        model.train()
+        loss_sum = right = 0.0
+        for images, labels in batches:
+            torch.manual_seed(generator_for("step", config.seed, step, 0).initial_seed())
+            optimizer.param_groups[0]["lr"] = settings.lr * (1 + math.cos(math.pi * step / steps)) / 2
+            logits = model(images)
+            loss = F.cross_entropy(logits, labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            loss_sum += loss.item() * len(labels)
+            right += int((logits.argmax(1) == labels).sum())
+        model.eval()
+        with torch.no_grad():
+            tests = sum(int((model(x).argmax(1) == y).sum()) for x, y in eval_batches(dataset, 64))
+        curve.append({"train_loss": loss_sum / 150, "train_accuracy": right / 150, "test_accuracy": tests / 100})
+    return model, curve
+
+
+@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb"])
+def test_the_engine_is_the_loop_written_by_hand(method, tmp_path):
+    config = tiny(tmp_path, method)
+    quietly(config)
+    model, curve = by_hand(config)
+    found = weights(tmp_path)
+    assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert [{name: line[name] for name in curve[0]} for line in lines] == [pytest.approx(c, rel=1e-9) for c in curve]
+
+
+def test_fixed_curve(tmp_path):
+    """A refactoring must not move it. Other processors round otherwise, so the last digits are free."""
+    quietly(tiny(tmp_path, "sgs", epochs=4, data={"cutout": 0}))
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert [line["train_loss"] for line in lines] == pytest.approx(CURVE, rel=2e-3)
+
+
+CURVE = [2.49604, 2.31523, 2.19214, 2.16357]
+
+
+def test_what_is_in_the_folder(tmp_path):
+    result, said = quietly(tiny(tmp_path, "sgs"))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        *("config.json", "environment.json", "metrics.jsonl", "scalings.jsonl", "timings.jsonl"),
+        *("checkpoint.pt", "result.json", "run.lock"),
+    }
+    assert read_config(tmp_path) == tiny(tmp_path, "sgs")
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["versions"]["torch"] == torch.__version__
+    assert {"python", "commit", "cpu", "cores", "threads", "device", "system"} <= set(environment)
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert [(line["epoch"], line["step"]) for line in lines] == [(0, 5), (1, 10), (2, 15)]
+    assert set(lines[0]) == {"epoch", "step", "lr", "train_loss", "train_accuracy", "test_loss", "test_accuracy"}
+    stored = json.loads((tmp_path / "result.json").read_text())
+    assert stored["accuracy"] == lines[-1]["test_accuracy"] == result.value
+    assert result.best == max(line["test_accuracy"] for line in lines)
+    assert read_result(tmp_path) == result
+    model = load_model(tmp_path)
+    assert result.parameters == sum(p.numel() for p in model.parameters())
+    assert result.macs > 0
+    assert result.peak_memory_bytes > 50e6
+    assert 0 < result.scaling_seconds < result.seconds
+    assert str(tmp_path) in said
+    assert f"spatialgrad resume {tmp_path}" in said
+
+
+def test_every_scaling_of_every_update_is_kept(tmp_path):
+    quietly(tiny(tmp_path, "sgs"))
+    lines = read_lines(tmp_path / "scalings.jsonl")
+    assert [(line["epoch"], line["step"], line["update"]) for line in lines] == [(1, 5, 1), (2, 10, 2)]
+    model = create_model("vgg11", width=1 / 16, in_channels=1)
+    convolutions = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Conv2d)]
+    for line in lines:
+        assert list(line["scalings"]) == convolutions
+        for G in line["scalings"].values():
+            assert torch.tensor(G).shape == (3, 3)
+            assert torch.tensor(G).mean() == pytest.approx(1, abs=1e-5)
+    assert lines[0]["scalings"] != lines[1]["scalings"]
+
+
+def test_tested_now_and_then_and_at_the_end(tmp_path):
+    quietly(tiny(tmp_path, epochs=5, budget={"evaluate_every": 2}))
+    tested = ["test_loss" in line for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert tested == [False, True, False, True, True]
+
+
+def test_training_images_are_limited_and_held_out(tmp_path):
+    data = DataConfig(name="fashion-mnist-mini", limit=100, test_limit=50, validation=0.2)
+    dataset = load_images(data)
+    assert (len(dataset.train), len(dataset.test)) == (100, 50)
+    assert torch.bincount(dataset.train.labels).tolist() == [10] * 10
+    whole = load_images(DataConfig(name="fashion-mnist-mini", validation=0.2))
+    assert (len(whole.train), len(whole.test)) == (4000, 1000)
+    official = load_images(DataConfig(name="fashion-mnist-mini"))
+    pixels = {row.numpy().tobytes() for row in official.train.images}
+    assert all(row.numpy().tobytes() in pixels for row in whole.test.images)
+
+
+# When something goes wrong.
+
+
+def test_a_loss_that_is_no_number(tmp_path):
+    config = tiny(tmp_path, optimizer={"lr": 1e30}, budget={"checkpoint_steps": 1})
+    with pytest.raises(DivergedError, match="not finite any more") as caught:
+        quietly(config)
+    assert caught.value.exit_code == 3
+    assert "--optimizer.lr is 1e+30" in str(caught.value)
+    assert not (tmp_path / "result.json").exists()
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        if (tmp_path / name).exists():
+            assert all(value.isfinite().all() for value in weights(tmp_path).values())
+
+
+def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
+    from spatialgrad.train.tasks.classification import Classification
+
+    honest = Classification.loss
+
+    def spoilt(self, model, batch):
+        spoilt.calls += 1
+        loss, sums = honest(self, model, batch)
+        return (
+            (loss * float("nan"), {**sums, "loss": sums["loss"] * float("nan")}) if spoilt.calls > 7 else (loss, sums)
+        )
+
+    spoilt.calls = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Classification, "loss", spoilt)
+        with pytest.raises(DivergedError, match=r"step 8 \(epoch 2\); the checkpoint of step 7 is untouched"):
+            quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 1}))
+    quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 1}))
+    quietly(tiny(tmp_path / "whole"))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_missing_data(tmp_path):
+    config = tiny(tmp_path / "run", data={"name": "cifar100", "root": tmp_path / "nothing"})
+    with pytest.raises(MissingDataError, match="spatialgrad data get cifar100"):
+        quietly(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_vanished_before_a_resume(tmp_path):
+    """The folder is as it was, and goes on when the data are back."""
+    quietly(tiny(tmp_path / "whole", epochs=2))
+    quietly(tiny(tmp_path / "run", epochs=2))
+    (tmp_path / "run" / "result.json").unlink()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    config = tiny(tmp_path / "run", epochs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        from spatialgrad.data.sets import fashion_mnist
+
+        patch.setattr(fashion_mnist, "MINI_FOLDER", tmp_path / "gone")
+        with pytest.raises(MissingDataError):
+            quietly(config)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+
+
+def test_another_config_in_the_folder(tmp_path):
+    quietly(tiny(tmp_path, epochs=1))
+    before = logs(tmp_path)
+    with pytest.raises(OtherConfigError, match=r"budget\.epochs: 1 there, 2 asked for"):
+        quietly(tiny(tmp_path, epochs=2))
+    assert logs(tmp_path) == before
+
+
+def test_a_second_process_on_the_folder(tmp_path):
+    config = tiny(tmp_path, epochs=200)
+    first = Process(config, function=train_quietly)
+    wait_for((tmp_path / "metrics.jsonl").exists)
+    code, _, error = Process("resume", tmp_path).wait()
+    assert code == 75
+    assert "in use by process" in error
+    assert first.running
+    first.kill()
+
+
+def test_the_disk_is_full_when_a_checkpoint_is_written(tmp_path):
+    """A real limit of the system on the size of files."""
+    quietly(tiny(tmp_path / "whole"))
+    size = (tmp_path / "whole" / "checkpoint.pt").stat().st_size
+    stopped = Process(tiny(tmp_path / "run", budget={"checkpoint_steps": 2}), function=stop_after_first_checkpoint)
+    assert stopped.wait()[0] == 9
+    before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    code, _, error = Process("resume", tmp_path / "run", limit_file_size=size // 2).wait()
+    assert code == 74
+    assert "cannot write" in error
+    assert "checkpoint.pt" in error
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == before
+    assert not list((tmp_path / "run").glob(".*"))
+    assert Process("resume", tmp_path / "run").wait()[0] == 0
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def stop_after_first_checkpoint(config):
+    import os
+
+    from spatialgrad.train.engine import trainer as engine
+
+    save = engine.save_checkpoint
+
+    def save_and_die(folder, state):
+        save(folder, state)
+        os._exit(9)
+
+    engine.save_checkpoint = save_and_die
+    quietly(config)
+
+
+def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
+    from spatialgrad.train.runs.folder import Lines
+
+    append = Lines.append
+
+    def full(self, values):
+        if values.get("epoch") == 1 and self.path.name == "metrics.jsonl":
+            with open(self.path, "ab") as file:
+                file.write(b'{"step": 10, "ep')
+            raise StorageError(f"cannot write to {self.path}: {errno.ENOSPC}")
+        append(self, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lines, "append", full)
+        with pytest.raises(StorageError):
+            quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 3}))
+    quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 3}))
+    quietly(tiny(tmp_path / "whole"))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("method", ["sgs", "dyrep"])
+def test_the_newest_checkpoint_is_damaged(method, tmp_path):
+    quietly(tiny(tmp_path / "whole", method))
+    quietly(tiny(tmp_path / "run", method, budget={"checkpoint_steps": 4}))
+    (tmp_path / "run" / "result.json").unlink()
+    path = tmp_path / "run" / "checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    _, said = quietly(tiny(tmp_path / "run", method, budget={"checkpoint_steps": 4}))
+    assert "is damaged" in said
+    assert "step 12" in said
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_can_be_moved(tmp_path):
+    quietly(tiny(tmp_path / "a", "dbb", epochs=1))
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert isinstance(load_model(tmp_path / "b"), torch.nn.Module)
+
+
+def test_the_deployed_network_is_the_merged_one(tmp_path):
+    result, _ = quietly(tiny(tmp_path, "dbb"))
+    model = load_model(tmp_path)
+    assert not any("branches" in name for name, _ in model.named_modules())
+    assert result.training_parameters > result.parameters
+    assert result.merge_difference < 1e-4
+    with torch.no_grad():
+        dataset = load_images(tiny(tmp_path).data)
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in eval_batches(dataset, 64))
+        branched = load_model(tmp_path, merged=False)
+        x = next(iter(eval_batches(dataset, 64)))[0]
+        torch.testing.assert_close(model(x), branched(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(merge(branched)(x), model(x))
+    assert right / 100 == result.value
+
+
+def test_a_merged_network_that_disagrees_is_not_deployed(tmp_path, monkeypatch):
+    from spatialgrad.train import DeployError
+    from spatialgrad.train.methods import base
+
+    honest = base.merge_with_report
+
+    def broken(model):
+        merged = honest(model)
+        torch.nn.init.zeros_(merged.model.classifier[-1].weight)
+        return merged
+
+    monkeypatch.setattr(base, "merge_with_report", broken)
+    with pytest.raises(DeployError, match="before the branches were merged") as caught:
+        quietly(tiny(tmp_path, "dbb", epochs=4, data={"limit": 600, "cutout": 0}))
+    assert caught.value.exit_code == 4
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    quietly(tiny(tmp_path, epochs=2, tensorboard=True))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    found = {event.step: event.value for event in events.Scalars("test/accuracy")}
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert found == pytest.approx({line["step"]: line["test_accuracy"] for line in lines})
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [{"channels_last": True}, {"precision": "bf16-mixed"}, {"precision": "64-true"}, {"precision": "bf16-true"}],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["sgs", "dyrep"])
+def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
+    quietly(tiny(tmp_path / "whole", method, machine=machine))
+    stopped = tiny(tmp_path / "run", method, machine=machine, budget={"checkpoint_steps": 7})
+    with pytest.MonkeyPatch.context() as patch:
+        from spatialgrad.train.engine import trainer as engine
+
+        save = engine.save_checkpoint
+
+        def save_and_fail(folder, state):
+            save(folder, state)
+            raise KeyboardInterrupt
+
+        patch.setattr(engine, "save_checkpoint", save_and_fail)
+        with pytest.raises(KeyboardInterrupt):
+            quietly(stopped)
+    quietly(stopped)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path):
+    compiled = {"machine": {"compile": True}}
+    quietly(tiny(tmp_path / "whole", "sgs", **compiled))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_look_around", lambda self: self._leave(15) if self.position.step == 7 else None)
+        with pytest.raises(InterruptedTraining):
+            quietly(tiny(tmp_path / "run", "sgs", **compiled))
+    quietly(tiny(tmp_path / "run", "sgs", **compiled))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    quietly(tiny(tmp_path / "eager", "sgs"))
+    curves = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "eager")]
+    # Compiled dropout draws other numbers, so the curves are alike but not the same.
+    for a, b in zip(*curves, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=0.15)
+
+
+def test_used_as_a_library_in_a_thread(tmp_path):
+    import threading
+
+    results = []
+    thread = threading.Thread(target=lambda: results.append(quietly(tiny(tmp_path, epochs=1))))
+    thread.start()
+    thread.join()
+    assert results[0][0].steps == 5

@@ -1,0 +1,116 @@
+"""Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+
+from spatialgrad import scaling_from_ratios
+from spatialgrad.train import METHODS, ROWS, Method, load_model, read_lines, with_row
+from support.training import quietly, tiny, weights
+
+BRANCHED = ("acb", "repvgg", "dbb")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_learns_and_is_deployed(method, tmp_path):
+    data = {"limit": 600, "test_limit": 200, "batch_size": 16, "cutout": 0}
+    schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}
+    result, said = quietly(tiny(tmp_path, method, epochs=4, data=data, **schedule))
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert lines[-1]["train_loss"] < 0.85 * lines[0]["train_loss"]
+    assert result.value > 0.2  # ten classes
+    assert result.method == method
+    grown = method == "dyrep" and any(line["grown"] for line in read_lines(tmp_path / "growth.jsonl"))
+    if method in BRANCHED or grown:
+        assert result.training_parameters > result.parameters
+        assert result.merge_difference < 1e-4
+        assert result.test["accuracy"] == pytest.approx(result.trained["accuracy"], abs=0.002)
+        assert result.test["loss"] == pytest.approx(result.trained["loss"], rel=1e-3)
+        assert "merged" in said
+    else:
+        assert result.training_parameters == result.parameters
+    convolutions = [m for m in load_model(tmp_path).modules() if isinstance(m, torch.nn.Conv2d)]
+    assert len(convolutions) == 8  # a plain VGG-11, whatever it was in training
+
+
+def test_dyrep_grows_in_these_tests(tmp_path):
+    quietly(tiny(tmp_path, "dyrep"))
+    lines = read_lines(tmp_path / "growth.jsonl")
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(line["grown"] for line in lines)
+    assert any(".branches." in name for name in weights(tmp_path))
+
+
+def test_static_scalings_are_those_of_the_ratios(tmp_path):
+    quietly(tiny(tmp_path, "sgs-static", epochs=2, scaling={"alpha": 2.0, "beta": 4.0}))
+    (line,) = read_lines(tmp_path / "scalings.jsonl")
+    assert line["epoch"] == 0
+    for G in line["scalings"].values():
+        torch.testing.assert_close(torch.tensor(G), scaling_from_ratios(2.0, 4.0).float())
+
+
+def test_methods_differ(tmp_path):
+    found = {}
+    for method in ("baseline", "sgs", "sgs-autocorrelation", "sgs-static"):
+        quietly(tiny(tmp_path / method, method, epochs=2))
+        found[method] = weights(tmp_path / method)["features.8.weight"]
+    names = list(found)
+    assert not any(torch.equal(found[a], found[b]) for a in names for b in names if a < b)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_optimizer_scales_gradients_and_updates(row, tmp_path):
+    changes = {"data": {"limit": 64}, "budget": {"epochs": 2, "evaluate_every": 2}}
+    found = {}
+    for name, method, apply in (("plain", "baseline", "gradient"), ("G", "sgs", "gradient"), ("U", "sgs", "update")):
+        config = with_row(tiny(tmp_path / name, method, **changes), row)
+        config = replace(config, scaling=replace(config.scaling, apply=apply))
+        quietly(config)
+        found[name] = weights(tmp_path / name)
+        assert all(value.isfinite().all() for value in found[name].values())
+    kernels = [state["features.8.weight"] for state in found.values()]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(kernels, 2))
+
+
+def test_a_new_method_is_one_class(tmp_path, monkeypatch):
+    """Here: noise on the gradients, which falls from epoch to epoch, and weights averaged at the end."""
+    moments = []
+
+    class Noisy(Method):
+        log_file = "noise.jsonl"
+
+        def prepare_(self, model):
+            moments.append("prepare")
+
+        def attach(self, model, optimizer):
+            self.weights, self.level = list(model.parameters()), 0.0
+            moments.append("attach")
+
+        def before_epoch(self, context):
+            from spatialgrad.train.methods import Update
+
+            assert len(context.batches) == 5
+            self.level = 0.1 / (1 + context.epoch)
+            return Update(log={"level": self.level})
+
+        def before_step(self, step):
+            assert all(weight.grad is not None for weight in self.weights)
+            for weight in self.weights:
+                weight.grad.add_(self.level * torch.randn_like(weight))
+
+        def state_dict(self):
+            return {"level": self.level}
+
+        def load_state_dict(self, state):
+            self.level = state["level"]
+
+    monkeypatch.setitem(METHODS, "noisy", Noisy)
+    result, _ = quietly(tiny(tmp_path, "noisy", epochs=2))
+    assert result.method == "noisy"
+    assert moments == ["prepare", "attach"]
+    assert read_lines(tmp_path / "noise.jsonl") == [
+        {"step": 0, "epoch": 0, "level": 0.1},
+        {"step": 5, "epoch": 1, "level": 0.05},
+    ]

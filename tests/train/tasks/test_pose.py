@@ -1,0 +1,412 @@
+"""Pose through the engine: loss and metric, training, resuming, processes, methods, export, pictures, bad input."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from spatialgrad.cli import commands
+from spatialgrad.data import CorruptDataError
+from spatialgrad.data.person_crops import place_on_canvas
+from spatialgrad.data.pose import mirror_joints, move_person
+from spatialgrad.data.warp import Move
+from spatialgrad.models import create_model
+from spatialgrad.train import (
+    ConfigError,
+    InterruptedTraining,
+    TrainConfig,
+    export_onnx,
+    load_model,
+    read_lines,
+    recipe,
+    resume,
+)
+from spatialgrad.train.deploy import load_task_and_model
+from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.tasks.base import add_
+from spatialgrad.train.tasks.heatmaps import encode
+from spatialgrad.train.tasks.pose import Pose
+from support.pose_files import write_lspet, write_mpii_h5
+from support.training import SILENT, Process, assert_same_run, codes, quietly, start_ranks, stopped_after, weights
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """Small data sets of stick figures."""
+    folder = tmp_path_factory.mktemp("pose-data")
+    write_lspet(folder / "lspet", 31)
+    write_mpii_h5(folder / "mpii")
+    return folder
+
+
+def small(root, out=None, method="baseline", *, epochs=3, name="lspet", **groups):
+    """A training of seconds: 25 people, 4 steps an epoch, the last batch smaller."""
+    config = recipe("pose_pocket")
+    changes = {
+        "model": {"width": 1 / 16},
+        "data": {"name": name, "root": root, "batch_size": 8},
+        "method": {"name": method},
+        "scaling": {"every": 1},
+        "budget": {"epochs": epochs, "evaluate_every": 1},
+        "machine": {"accelerator": "cpu", "threads": 1},
+        "dyrep": {"interval": 1},
+    }
+    for group, values in groups.items():
+        changes[group] = {**changes.get(group, {}), **values}
+    for group, values in changes.items():
+        config = replace(config, **{group: replace(getattr(config, group), **values)})
+    return replace(config, out=out)
+
+
+def totals(task, model, batches):
+    sums = {}
+    with torch.no_grad():
+        for batch in batches:
+            add_(sums, task.evaluate(model.eval(), batch))
+    return sums
+
+
+def plain_loss(maps, joints, visible, sigma):
+    """Image by image, joint by joint, pixel by pixel."""
+    number, count, side, _ = maps.shape
+    whole = 0.0
+    for image in range(number):
+        for joint in range(count):
+            x, y = ((float(value) + 0.5) / 4 - 0.5 for value in joints[image, joint])
+            if not visible[image, joint] or not all(-0.5 <= value <= side - 0.5 for value in (x, y)):
+                continue
+            for row in range(side):
+                for column in range(side):
+                    truth = math.exp(-((column - x) ** 2 + (row - y) ** 2) / (2 * sigma**2))
+                    whole += (float(maps[image, joint, row, column]) - truth) ** 2 / side**2
+    return whole / (number * count)
+
+
+class Constant(nn.Module):
+    """Heat maps that do not depend on the image."""
+
+    def __init__(self, maps):
+        super().__init__()
+        self.maps = nn.Parameter(maps)
+
+    def forward(self, images):
+        return self.maps.expand(len(images), *self.maps.shape[1:])
+
+
+def test_the_loss_is_that_of_visible_joints_within_the_image(root):
+    task = Pose(small(root), CPU)
+    joints, visible = torch.rand(2, 14, 2) * 80 - 8, torch.rand(2, 14) < 0.6
+    batch = (torch.zeros(2, 3, 64, 64), joints, visible, torch.ones(2))
+    maps = torch.rand(1, 14, 16, 16)
+    loss, sums = task.loss(Constant(maps), batch)
+    assert loss.requires_grad
+    loss = loss.detach()
+    assert float(loss) == pytest.approx(plain_loss(maps.expand(2, -1, -1, -1), joints, visible, 1.0), rel=1e-5)
+    assert float(sums["loss"]) == pytest.approx(2 * float(loss))
+    assert not sums["loss"].requires_grad
+
+
+def test_people_without_visible_joints_give_no_nan(root):
+    task = Pose(small(root), CPU)
+    model = create_model("poseresnet18", num_classes=14, width=1 / 16)
+    batch = (torch.randn(3, 3, 64, 64), torch.zeros(3, 14, 2), torch.zeros(3, 14, dtype=torch.bool), torch.zeros(3))
+    loss, sums = task.loss(model, batch)
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert all(bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
+    assert task.metrics(sums) == {"loss": 0.0, "pck": 0.0}
+
+
+def test_metrics_by_hand(root):
+    """A network that finds joint 3 always and joint 5 never, and nothing else is visible."""
+    task = Pose(small(root, pose={"flip_test": False}), CPU)
+    joints, visible = torch.full((4, 14, 2), 33.5), torch.zeros(4, 14, dtype=torch.bool)
+    visible[:, [3, 5]] = True
+    maps = torch.zeros(1, 14, 16, 16)
+    maps[0, :, 8, 8] = 1  # stands for (33.5, 33.5)
+    joints[:, 5] = torch.tensor([33.5, 39.5])
+    batch = (torch.zeros(4, 3, 64, 64), joints, visible, torch.full((4,), 20.0))
+    assert task.metrics(task.evaluate(Constant(maps), batch))["pck"] == 0.5  # 6 pixels are more than 0.2 × 20
+    batch = (*batch[:3], torch.full((4,), 31.0))
+    assert task.metrics(task.evaluate(Constant(maps), batch))["pck"] == 1.0
+
+
+def test_totals_do_not_depend_on_the_batches(root):
+    task, model = Pose(small(root), CPU), create_model("poseresnet18", num_classes=14, width=1 / 16)
+    other = Pose(small(root, data={"batch_size": 3}), CPU)
+    whole, parts = (totals(it, model, it.eval_batches()) for it in (task, other))
+    halves = {}
+    for rank in (0, 1):
+        batches = Pose(small(root, data={"batch_size": 2}), CPU).eval_batches(rank=rank, world_size=2)
+        add_(halves, totals(task, model, batches))
+    for found in (parts, halves):
+        assert torch.equal(found["right"], whole["right"])
+        assert torch.equal(found["scored"], whole["scored"])
+        assert int(found["images"]) == 6
+        assert float(found["loss"]) == pytest.approx(float(whole["loss"]))
+
+
+def test_flip_test(root):
+    """The prediction of the mirrored image is the mirrored prediction, after the joints have changed sides."""
+    model = create_model("poseresnet18", num_classes=14, width=1 / 16).eval()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        for flip_test in (False, True):
+            task = Pose(small(root, pose={"flip_test": flip_test}), CPU)
+            maps, mirrored = task.predict(model, images), task.predict(model, images.flip(3))
+            difference = (mirror_joints(mirrored.flip(3), task.skeleton, dim=1) - maps).abs().max() / maps.std()
+            assert bool(difference < 1e-5) == flip_test
+
+
+def test_the_target_of_the_mirrored_image_is_the_mirrored_target(root):
+    """What augmentation gives for the mirror image, heat maps included, is the mirror image of what it gives."""
+    people, skeleton = (task := Pose(small(root), CPU)).dataset.train, task.skeleton
+    canvas, visible = people.canvas(3, 64), torch.arange(14) % 3 > 0
+    _, joints = place_on_canvas(people.joints[3], people.boxes[3], 64)
+    made = []
+    for angle, flip in ((20.0, False), (-20.0, True)):
+        move = Move(scale=1.1, angle=angle, flip=flip, row=0.5, column=0.5)
+        image, moved, seen = move_person(canvas, joints, visible, move, 64, skeleton)
+        made.append((image, encode(moved, 16, 4, 1.0), seen))
+    (image, maps, seen), (mirror_image, mirror_maps, mirror_seen) = made
+    assert not torch.equal(seen, mirror_seen)
+    torch.testing.assert_close(mirror_image.flip(2).int(), image.int(), atol=1, rtol=0)
+    torch.testing.assert_close(mirror_joints(mirror_maps.flip(2), skeleton), maps)
+    assert torch.equal(mirror_joints(mirror_seen, skeleton), seen)
+
+
+def test_batches_are_a_function_of_seed_epoch_and_rank(root):
+    task = Pose(small(root), CPU)
+    whole, again = (list(task.train_batches(1)) for _ in range(2))
+    rest = list(task.train_batches(1, start=2))
+    assert [len(batch[0]) for batch in whole] == [8, 8, 9]
+    for found, expected in zip([*again, *rest], [*whole, *whole[2:]], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not torch.equal(next(iter(task.train_batches(2)))[0], whole[0][0])
+    shares = [list(task.train_batches(1, rank=rank, world_size=2)) for rank in (0, 1)]
+    for number, batch in enumerate(whole):
+        for part, tensor in enumerate(batch):
+            assert torch.equal(torch.cat([share[number][part] for share in shares]), tensor)
+
+
+def test_workers_change_nothing(root):
+    here = list(Pose(small(root), CPU).train_batches(0))
+    there = list(Pose(small(root, machine={"workers": 2}), CPU).train_batches(0))
+    assert all(
+        torch.equal(a, b) for one, other in zip(here, there, strict=True) for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("method", ["baseline", "sgs", "sgs-static", "dbb", "dyrep"])
+def test_methods(method, root, tmp_path):
+    result, said = quietly(small(root, tmp_path, method, epochs=2))
+    assert result.metric == "pck"
+    assert result.dataset == "LSPe 31, every fifth image held out for testing"
+    assert 0 <= result.value <= 1
+    assert "pck" in said
+    assert json.loads((tmp_path / "result.json").read_text())["pck"] == result.value
+    if method.startswith("sgs"):
+        first = read_lines(tmp_path / "scalings.jsonl")[0]
+        assert {"upsample.0", "upsample.3", "upsample.6"} <= set(first["skipped"])
+        assert first["skipped"]["upsample.3"] == "transposed convolution"
+        assert all(name.startswith("backbone.") for name in first["scalings"])
+    task, model = load_task_and_model(tmp_path)
+    assert task.metrics(totals(task, model, task.eval_batches())) == pytest.approx(result.test, abs=2e-2)
+
+
+def test_mpii_is_scored_by_heads(root, tmp_path):
+    result, _ = quietly(small(root, tmp_path, name="mpii", epochs=1, data={"batch_size": 3}))
+    assert result.metric == "pckh"
+    assert set(result.test) == {"loss", "pckh"}
+    assert "test_pckh" in read_lines(tmp_path / "metrics.jsonl")[0]
+    assert load_model(tmp_path)(torch.zeros(1, 3, 64, 64)).shape == (1, 16, 16, 16)
+
+
+@pytest.mark.slow
+def test_stick_figures_are_learned(root, tmp_path):
+    result, _ = quietly(small(root, tmp_path, "sgs", epochs=15, model={"width": 1 / 8}))
+    losses = [line["train_loss"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert losses[-1] < 0.6 * losses[0]
+    assert result.value > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_real_people_are_learned(data_folder, tmp_path):
+    config = small(
+        Path(data_folder),
+        tmp_path,
+        "sgs",
+        epochs=6,
+        model={"width": 0.25},
+        data={"batch_size": 16},
+        scaling={"every": 3},
+    )
+    config = replace(config, budget=replace(config.budget, evaluate_every=6))
+    task = Pose(config, CPU)
+    torch.manual_seed(config.seed)
+    untrained = task.metrics(totals(task, task.build_model(), task.eval_batches()))
+    result, _ = quietly(config)
+    assert result.dataset == "LSPe 1,500, every fifth image held out for testing"
+    assert result.value > 2 * untrained["pck"]
+    assert result.value > 0.1
+    assert result.test["loss"] < untrained["loss"]
+
+
+@pytest.mark.parametrize(("method", "step"), [("sgs", 2), ("sgs", 3), pytest.param("dbb", 4, marks=pytest.mark.slow)])
+def test_stopped_in_an_epoch_and_at_its_end_and_resumed(method, step, root, tmp_path):
+    quietly(small(root, tmp_path / "whole", method))
+    with pytest.raises(InterruptedTraining):
+        stopped_after(step, small(root, tmp_path / "run", method))
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == step
+    resume(tmp_path / "run", console=SILENT)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def train_plain(config):
+    """Without BatchNorm, which sees only its own process's images."""
+    Pose.build_model = lambda self: nn.Sequential(
+        *(nn.Conv2d(3, 8, 5, stride=2, padding=2), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.ReLU()),
+        nn.Conv2d(8, self.skeleton.num_joints, 3, padding=1),
+    )
+    quietly(config)
+    return 0
+
+
+@pytest.mark.slow
+def test_two_processes_keep_the_same_books_as_one(root, tmp_path):
+    # The last batch has 9 people: 4 for one process, 5 for the other.
+    one, two = (small(root, tmp_path / name, "sgs", optimizer={"name": "sgd", "lr": 0.5}) for name in ("one", "two"))
+    assert Process(one, function=train_plain).wait()[0] == 0
+    assert codes(start_ranks(two, train_plain)) == [0, 0]
+    lines = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two")]
+    for a, b in zip(*lines, strict=True):
+        for name in ("train_pck", "test_pck"):
+            assert b[name] == pytest.approx(a[name], abs=1e-9)
+        for name in ("train_loss", "test_loss"):
+            assert b[name] == pytest.approx(a[name], rel=1e-5)
+    for name, value in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "two")[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_pose_network_itself_trains_in_two_processes(root, tmp_path):
+    """Every weight gets a gradient, or they would wait for each other."""
+    assert codes(start_ranks(small(root, tmp_path, "sgs", epochs=2))) == [0, 0]
+    assert read_lines(tmp_path / "metrics.jsonl")[-1]["step"] == 6
+
+
+@pytest.mark.slow
+def test_onnx(root, tmp_path):
+    quietly(small(root, tmp_path, "dbb", epochs=1))
+    session = onnxruntime.InferenceSession(export_onnx(tmp_path), providers=["CPUExecutionProvider"])
+    model = load_model(tmp_path)
+    for number in (1, 3):
+        images = torch.randn(number, 3, 64, 64)
+        (found,) = session.run(None, {"images": images.numpy()})
+        with torch.no_grad():
+            expected = model(images).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_examples(root, tmp_path):
+    quietly(small(root, tmp_path, epochs=1))
+    shown = json.loads((tmp_path / "examples" / "examples.json").read_text())
+    assert [entry["name"] for entry in shown["legend"]] == ["left", "right", "middle"]
+    assert shown["legend"][1]["colour"] == "#ff5a3c"
+    assert len(shown["examples"]) == 6
+    for example in shown["examples"]:
+        assert example["caption"].endswith("of 14 joints right")
+        assert [image["title"] for image in example["images"]] == ["image", "truth", "prediction"]
+        pictures = [np.array(Image.open(tmp_path / "examples" / image["file"])) for image in example["images"]]
+        assert {picture.shape for picture in pictures} == {(256, 256, 3)}
+        plain, truth, _ = pictures
+        assert not np.array_equal(plain, truth)
+
+
+def test_skeletons_are_drawn_where_the_joints_are(root):
+    task = Pose(small(root), CPU)
+    shown = task.examples(Constant(torch.rand(1, 14, 16, 16)), 2)
+    _, joints, visible, _ = task._maker(task.dataset.test)(0)
+    truth = shown.examples[0].images["truth"]
+    for joint in visible.nonzero().flatten().tolist():
+        x, y = ((joints[joint] + 0.5) * 4 - 0.5).round().long().tolist()
+        if 2 < x < 253 and 2 < y < 253:
+            colour = shown.legend[task.skeleton.side(joint)]
+            assert (truth[:, y, x].int() - torch.tensor(colour)).abs().max() < 3
+
+
+def test_the_backbone_of_a_checkpoint_file(root, tmp_path):
+    classifier = create_model("resnet18-imagenet", width=1 / 16)
+    torch.save(classifier.state_dict(), tmp_path / "resnet.pth")
+    model = {"backbone": tmp_path / "resnet.pth"}
+    quietly(small(root, tmp_path / "run", epochs=1, model=model, optimizer={"lr": 1e-9}))
+    trained = weights(tmp_path / "run")
+    for name, value in classifier.state_dict().items():
+        if name.endswith("weight") and not name.startswith("fc"):
+            torch.testing.assert_close(trained[f"backbone.{name}"], value, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"image_size": 50}}, r"data.image_size: 50 must be one multiple of 32"),
+        ({"data": {"image_size": (64, 96)}}, "multiple of 32"),
+        ({"data": {"limit": 26}}, r"lspet has 25 train images, not 26"),
+        ({"data": {"test_limit": 7}}, r"lspet has 6 test images, not 7"),
+    ],
+)
+def test_what_the_data_cannot_give(change, message, root):
+    with pytest.raises(ConfigError, match=message):
+        Pose(small(root, **change), CPU)
+
+
+def test_parts_of_the_data(root):
+    task = Pose(small(root, data={"validation": 0.2, "limit": 10}), CPU)
+    assert (len(task.dataset.train), task.num_test) == (10, 5)
+    assert task.description.endswith("20% of the training images held out (seed 0), 10 train images")
+    everyone = {task.dataset.train.files.name(index) for index in range(10)}
+    assert not everyone & {task.dataset.test.files.name(index) for index in range(5)}
+
+
+@pytest.mark.parametrize(
+    "values", [{"sigma": 0}, {"sigma": float("nan")}, {"scale": 1}, {"scale": -0.1}, {"rotation": 91}]
+)
+def test_wrong_values(values, root):
+    with pytest.raises(ConfigError, match=rf"pose\.{next(iter(values))}"):
+        small(root, pose=values)
+
+
+def test_task_model_and_data_must_belong_together(root):
+    config = small(root)
+    with pytest.raises(ConfigError, match=r"'vgg11' is for classification.*poseresnet18"):
+        replace(config, model=TrainConfig().model)
+    with pytest.raises(ConfigError, match=r"'cifar100' is for classification.*lspet, mpii"):
+        replace(config, data=TrainConfig().data)
+
+
+def test_a_file_that_breaks_during_training_is_named(tmp_path):
+    write_lspet(tmp_path / "lspet", 21)
+    path = tmp_path / "lspet/images/im00007.jpg"
+    path.write_bytes(path.read_bytes()[:900])
+    with pytest.raises(CorruptDataError, match=r"im00007\.jpg cannot be decoded"):
+        quietly(small(tmp_path, tmp_path / "run"))
+
+
+def test_the_command_line(root, tmp_path, capsys):
+    flags = ["--task", "pose", "--model", "poseresnet18", "--dataset", "lspet", "--data.root", root, "--out", tmp_path]
+    flags += ["--model.width", 1 / 16, "--data.image-size", 64, "--batch-size", 8, "--epochs", 1]
+    assert commands.run(["train", *map(str, flags), "--machine.accelerator", "cpu"]) == 0
+    assert "pck" in capsys.readouterr().out
+    assert commands.run(["train", "--model", "poseresnet18", "--dataset", "lspet"]) != 0
+    assert "--task pose" in capsys.readouterr().err
+    assert commands.run(["data", "list", "--root", str(root)]) == 0
+    assert "✓ lspet" in capsys.readouterr().out
