@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from spatialgrad.data.augment import IMAGENET
 from spatialgrad.train import ROWS, ConfigError, OptimizerConfig, TrainConfig, recipe, with_row
 from spatialgrad.train.engine.optim import build_optimizer
+
+CIFAR = {"cutout": 16, "min_lr": 1e-6, "drop_last": True}
+"""What the authors' configuration for CIFAR adds to the paper's text."""
 
 
 def numbers(config):
@@ -18,7 +22,9 @@ def numbers(config):
         "momentum": config.optimizer.momentum,
         "decay": config.optimizer.weight_decay,
         "schedule": config.schedule.name,
+        "min_lr": config.schedule.min_lr,
         "cutout": config.data.cutout,
+        "drop_last": config.data.drop_last,
         "warmup": config.scaling.warmup,
         "every": config.scaling.every,
         "batches": config.scaling.batches,
@@ -29,26 +35,34 @@ def numbers(config):
 def test_table_1():
     assert numbers(recipe("cifar_table1")) == {
         **{"model": "vgg16-slim", "epochs": 600, "batch": 128, "lr": 0.1, "momentum": 0.9, "decay": 1e-4},
-        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 30, "batches": 20, "k": 5},
+        **{"schedule": "cosine", "warmup": 1, "every": 30, "batches": 20, "k": 5, **CIFAR},
     }
+    assert not recipe("cifar_table1").optimizer.nesterov
+    assert recipe("cifar_table1").optimizer.decay_norms_and_biases
     assert (recipe("cifar_table1").dyrep.interval, recipe("cifar_table1").dyrep.until) == (15, 500)
 
 
 def test_appendix_is_the_default():
     assert numbers(recipe("cifar_appendix")) == {
         **{"model": "vgg11", "epochs": 200, "batch": 128, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
-        **{"schedule": "cosine", "cutout": 16, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+        **{"schedule": "cosine", "warmup": 1, "every": 5, "batches": 2, "k": 5, **CIFAR},
     }
-    assert numbers(TrainConfig()) == numbers(recipe("cifar_appendix"))
+    # A user's own few images are neither dropped nor trained at a learning rate that never reaches 0.
+    assert numbers(TrainConfig()) == {**numbers(recipe("cifar_appendix")), "min_lr": 0.0, "drop_last": False}
 
 
 def test_imagenet():
     config = recipe("imagenet")
     assert numbers(config) == {
         **{"model": "resnet18-imagenet", "epochs": 120, "batch": 256, "lr": 0.1, "momentum": 0.9, "decay": 1e-4},
-        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+        **{"schedule": "cosine", "warmup": 1, "every": 5, "batches": 2, "k": 5},
+        **{"cutout": 0, "min_lr": 1e-7, "drop_last": True},
     }
     assert config.scaling.drop_near
+    assert config.optimizer.nesterov
+    assert not config.optimizer.decay_norms_and_biases
+    augmentation = IMAGENET
+    assert (augmentation.brightness, augmentation.contrast, augmentation.saturation) == (0.06, 0.06, 0.06)
     assert (config.dyrep.interval, config.dyrep.until) == (5, 100)
 
 
@@ -56,7 +70,8 @@ def test_segmentation():
     config = recipe("segmentation-cityscapes")
     assert numbers(config) == {
         **{"model": "pspnet18", "epochs": 200, "batch": 16, "lr": 0.01, "momentum": 0.9, "decay": 1e-4},
-        **{"schedule": "poly", "cutout": 0, "warmup": 1, "every": 5, "batches": 2, "k": 5},
+        **{"schedule": "poly", "warmup": 1, "every": 5, "batches": 2, "k": 5},
+        **{"cutout": 0, "min_lr": 0.0, "drop_last": False},
     }
     assert (config.schedule.power, config.optimizer.head_factor, config.data.image_size) == (0.9, 10, 713)
     group = config.segmentation
@@ -77,13 +92,9 @@ def test_pose():
 
 def test_ablation():
     assert numbers(recipe("ablation-search")) == {
-        **{"model": "vgg11", "epochs": 200, "batch": 512, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
-        **{"schedule": "cosine", "cutout": 0, "warmup": 1, "every": 10, "batches": 2, "k": 5},
+        **{"model": "vgg11-slim", "epochs": 200, "batch": 512, "lr": 0.1, "momentum": 0.9, "decay": 5e-4},
+        **{"schedule": "cosine", "warmup": 1, "every": 10, "batches": 2, "k": 5, **CIFAR},
     }
-
-
-def test_k_is_searched_on_held_out_images():
-    assert recipe("k_search").data.validation == 0.2
 
 
 def test_unknown_recipe():
@@ -118,3 +129,14 @@ def test_searched_values_of_a_row():
 def test_unknown_row():
     with pytest.raises(ValueError, match="AdamW"):
         with_row(TrainConfig(), "AdamW")
+
+
+def test_weight_decay_without_norms_and_biases():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 2))
+    config = OptimizerConfig(name="sgd", weight_decay=1e-4, decay_norms_and_biases=False)
+    decay, rest = build_optimizer(config, model).param_groups
+    assert [tuple(p.shape) for p in decay["params"]] == [(4, 3, 3, 3), (2, 4)]
+    assert [p.ndim for p in rest["params"]] == [1] * 4
+    assert (decay["weight_decay"], rest["weight_decay"]) == (1e-4, 0.0)
+    (everything,) = build_optimizer(replace(config, decay_norms_and_biases=True), model).param_groups
+    assert len(everything["params"]) == 6

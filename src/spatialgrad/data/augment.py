@@ -60,7 +60,7 @@ class Augmentation:
 
 CIFAR = Augmentation(crop_padding=4, flip=True)
 """Crop with padding 4 and flip; the paper's appendix adds `cutout=16`."""
-IMAGENET = Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.4, contrast=0.4, saturation=0.4)
+IMAGENET = Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.06, contrast=0.06, saturation=0.06)
 """Random-resized crop, flip and colour jitter."""
 
 

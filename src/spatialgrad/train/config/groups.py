@@ -63,6 +63,8 @@ class DataConfig:
     image_size: int | tuple[int, int] | None = None
     """Height and width of the images in a batch, if not the data set's own; one number for both. For segmentation
     and pose, of the training crops."""
+    drop_last: bool = False
+    """Drop the last batch of an epoch if it is incomplete."""
     augment: bool = True
     """Whether training images are cropped, mirrored and so on, as is usual for the data set."""
     cutout: int = 16
@@ -102,6 +104,8 @@ class OptimizerConfig:
     """Nesterov's momentum, for sgd."""
     weight_decay: float = 5e-4
     """Added to the gradient of every parameter, times the parameter."""
+    decay_norms_and_biases: bool = True
+    """Apply weight decay to biases and normalization parameters too, not only to weights."""
     clip_norm: float | None = None
     """Largest norm of the whole gradient; longer ones are shortened before they are scaled."""
     head_factor: float = 1.0
@@ -184,8 +188,9 @@ class MachineConfig:
     """Whether every process holds the whole network (ddp) or a shard of it (fsdp)."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"] = "32-true"
     """As in lightning-fabric."""
-    channels_last: bool = False
-    """Keep images and kernels with their channels last in memory: faster on many devices."""
+    channels_last: bool | Literal["auto"] = "auto"
+    """Memory layout of images and kernels: auto uses channels last where it is faster, on CPUs and in reduced precision
+    on GPUs."""
     compile: bool = False
     """Compile the network with torch.compile: slower to start, faster to run."""
     workers: int = 0

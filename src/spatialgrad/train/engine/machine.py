@@ -51,11 +51,19 @@ class Machine:
         """Whether every process holds only a part of the network."""
         return isinstance(self.fabric.strategy, ModelParallelStrategy)
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether images and kernels are laid out with their channels last in memory."""
+        if self.config.channels_last == "auto":
+            full = self.config.precision in ("32-true", "64-true")
+            return self.device.type == "cpu" or (self.device.type == "cuda" and not full)
+        return self.config.channels_last
+
     def place_(self, model: nn.Module) -> None:
         """Move a network to this process's device, in the precision and layout that it is trained in."""
         self.precision.convert_module(model)
         model.to(self.device)
-        if self.config.channels_last:
+        if self.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def wrap(self, model: nn.Module) -> nn.Module:

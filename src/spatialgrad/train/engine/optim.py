@@ -37,7 +37,7 @@ ROWS: dict[str, dict[str, dict[str, object]]] = {
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     """The optimizer that a config describes, for a network's parameters.
 
-    With a factor for the head, its parameters are a second group, which has the factor as `lr_factor`.
+    Parameters are grouped by learning rate (a group's `lr_factor` multiplies it) and by weight decay.
     """
     settings: dict[str, object] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     if config.name == "sgd":
@@ -52,11 +52,18 @@ def set_learning_rate_(optimizer: Optimizer, lr: float) -> None:
 
 
 def _groups(config: OptimizerConfig, model: nn.Module) -> list[nn.Parameter] | list[dict[str, object]]:
-    if config.head_factor == 1:
-        return list(model.parameters())
-    backbone = [parameter for name, parameter in model.named_parameters() if name.startswith("backbone.")]
-    head = [parameter for name, parameter in model.named_parameters() if not name.startswith("backbone.")]
-    return [{"params": backbone, "lr_factor": 1.0}, {"params": head, "lr_factor": config.head_factor}]
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        factor = 1.0 if name.startswith("backbone.") else config.head_factor
+        # Biases and the parameters of normalization layers are vectors.
+        decays = config.decay_norms_and_biases or parameter.ndim > 1
+        groups.setdefault((factor, config.weight_decay if decays else 0.0), []).append(parameter)
+    if len(groups) == 1:
+        return next(iter(groups.values()))
+    return [
+        {"params": parameters, "lr_factor": factor, "weight_decay": decay}
+        for (factor, decay), parameters in groups.items()
+    ]
 
 
 def with_row(

@@ -73,7 +73,8 @@ class Task(ABC):
 
     def cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
         """The first and one past the last image of each batch of an epoch."""
-        return batch_bounds(len(self.dataset.train), self.config.data.batch_size, world_size=world_size)
+        data = self.config.data
+        return batch_bounds(len(self.dataset.train), data.batch_size, world_size=world_size, drop_last=data.drop_last)
 
     @abstractmethod
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:

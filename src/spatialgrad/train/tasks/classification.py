@@ -67,6 +67,7 @@ class Classification(Task):
             rank=rank,
             world_size=world_size,
             start=start,
+            drop_last=self.config.data.drop_last,
             device=self.device,
             num_workers=self.config.machine.workers,
         )
