@@ -27,12 +27,17 @@ def test_vgg_has_as_many_weighted_layers_as_its_name_says(name, layers):
     assert [m.out_features for m in model.classifier if isinstance(m, nn.Linear)] == [4096, 4096, 100]
 
 
-def test_slim_vgg_has_one_hidden_layer_of_512():
+@pytest.mark.parametrize(
+    ("name", "convolutions", "hidden"),
+    [("vgg11-slim", 8, 2), ("vgg13-slim", 10, 1), ("vgg16-slim", 13, 1), ("vgg19-slim", 16, 1)],
+)
+def test_slim_vgg_has_hidden_layers_of_512_and_neither_bias_nor_dropout(name, convolutions, hidden):
     with torch.device("meta"):
-        model = create_model("vgg16-slim", num_classes=10)
+        model = create_model(name, num_classes=10)
     linear = [module for module in model.classifier if isinstance(module, nn.Linear)]
-    assert [(layer.in_features, layer.out_features) for layer in linear] == [(512, 512), (512, 10)]
-    assert sum(isinstance(module, nn.Conv2d) for module in model.modules()) == 13
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(512, 512)] * hidden + [(512, 10)]
+    assert [m.bias for m in model.modules() if isinstance(m, nn.Conv2d)] == [None] * convolutions
+    assert not any(isinstance(module, nn.Dropout) for module in model.modules())
 
 
 def test_vgg_dropout_is_an_option():

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model, list_models
+from support.models import settled
 
 LEARNING_RATE = 0.01
 
@@ -18,9 +19,7 @@ def test_scaling_attaches_and_updates(name):
     images, labels = torch.randn(4, 3, side, side), torch.arange(4)
     # Neighbouring pixels must resemble each other: noise has nothing to measure.
     images = F.avg_pool2d(images, 5, stride=1, padding=2)
-    with torch.no_grad():
-        for _ in range(3):  # batch normalization's statistics, as the warm-up epoch would give them
-            model(images)
+    settled(model, images).train()
     convolutions = {
         path: module
         for path, module in model.named_modules()

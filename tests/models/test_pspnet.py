@@ -12,6 +12,7 @@ from spatialgrad import SpatialGradientScaling, normalized_mutual_information
 from spatialgrad.models import PSPNet, create_model, list_models, model_info
 from spatialgrad.models.pspnet import PyramidPooling
 from spatialgrad.reparam import ACB, DBB, RepVGG, count, merge, reparameterize_
+from support.models import settled
 
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "segmentation.md"
 NAMES = ["pspnet18", "pspnet34", "pspnet50"]
@@ -21,16 +22,6 @@ MACS = {"pspnet18": 133_407_735_488, "pspnet34": 216_988_819_136, "pspnet50": 35
 
 def small(name="pspnet18", **options):
     return create_model(name, **{"num_classes": 5, "width": 0.125, **options})
-
-
-def settled(model, images):
-    """Batch normalization with the statistics of these images."""
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0
-    with torch.no_grad():
-        model.train()(images)
-    return model.eval()
 
 
 def test_they_are_registered_as_segmentation():

@@ -27,10 +27,13 @@ NAMES = [
     "seresnet34",
     "shufflenet",
     "vgg11",
+    "vgg11-slim",
     "vgg13",
+    "vgg13-slim",
     "vgg16",
     "vgg16-slim",
     "vgg19",
+    "vgg19-slim",
     "xception",
 ]
 

@@ -60,11 +60,3 @@ def test_stages_of_the_imagenet_network_shrink_to_a_32nd():
     with torch.no_grad():
         shapes = [tuple(stage.shape[1:]) for stage in model.forward_stages(torch.randn(1, 3, 64, 64))]
     assert shapes == [(32, 16, 16), (64, 8, 8), (128, 4, 4), (256, 2, 2)]
-
-
-def test_initialisation_of_the_paper():
-    model = create_model("resnet18")
-    weight = model.layer4[1].conv2.weight
-    assert weight.std().item() == pytest.approx((2 / (9 * 512)) ** 0.5, rel=0.01)
-    assert weight.mean().item() == pytest.approx(0, abs=1e-4)
-    assert not model.fc.bias.any()

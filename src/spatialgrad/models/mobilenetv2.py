@@ -3,17 +3,17 @@
 Paper: Sandler, Howard, Zhu, Zhmoginov & Chen, "MobileNetV2: Inverted Residuals and Linear Bottlenecks",
 CVPR 2018.
 
-What differs from the paper, so that parameters and multiply-accumulates are those of the CIFAR-100 network
-that the spatial gradient scaling paper reports: the stem is a 1×1 convolution without stride, padded by one
-pixel (32×32 becomes 34×34); the sixth stage does not stride, so that 5×5 pixels are left; the first block
-has its expanding 1×1 convolution although its factor is 1; all convolutions have a bias.
+Definition: follows https://github.com/weiaicunzai/pytorch-cifar100. What differs from the paper: the stem is
+a 1×1 convolution without stride, padded by one pixel (32×32 becomes 34×34); the sixth stage does not stride,
+so that 5×5 pixels are left; the first block has an expanding 1×1 convolution although its factor is 1; all
+convolutions have a bias. What differs from that code: the classifier is a linear layer, not a 1×1 convolution.
 
-Initialisation: He et al. (ICCV 2015); the paper prescribes none.
+Initialisation: torch's default, as in that code; the paper prescribes none.
 """
 
 from torch import Tensor, nn
 
-from spatialgrad.models.layers import init_he_, scale_channels
+from spatialgrad.models.layers import scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 32
@@ -88,7 +88,6 @@ class MobileNetV2(nn.Module):
         self.head = nn.Sequential(nn.Conv2d(previous, head, 1), nn.BatchNorm2d(head), nn.ReLU6(inplace=True))
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(head, num_classes)
-        init_he_(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""

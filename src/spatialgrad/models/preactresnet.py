@@ -2,16 +2,16 @@
 
 Paper: He, Zhang, Ren & Sun, "Identity Mappings in Deep Residual Networks", ECCV 2016.
 
-What differs from the paper, so that the parameters are those of the CIFAR-100 networks that the spatial
-gradient scaling paper reports: the stem keeps its own batch normalization and rectifier, and the first
-block normalizes once more; a shortcut that changes shape is a plain 1×1 convolution of the block's raw
-input; no batch normalization follows the last block; all convolutions have a bias.
+Definition: follows https://github.com/weiaicunzai/pytorch-cifar100. What differs from the paper: the stem
+keeps its own batch normalization and rectifier, and the first block normalizes once more; a shortcut that
+changes shape is a plain 1×1 convolution of the block's raw input; no batch normalization follows the last
+block; all convolutions have a bias.
 
 Without that last batch normalization nothing bounds what the linear layer sees, and training can diverge at
 learning rates that the other networks bear. `final_norm=True` adds it as the paper has it: 1,024 parameters
 more (0.01 %) and the same multiply-accumulates.
 
-Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+Initialisation: torch's default, as in that code; the paper prescribes He et al. (ICCV 2015).
 """
 
 from functools import partial

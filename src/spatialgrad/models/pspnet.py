@@ -14,8 +14,8 @@ What differs from that code:
   what is beyond the last one repeats it. For 8n + 1 this is the interpolation with aligned corners.
 - PSPNet-18 and 34 have the same heads as PSPNet-50; the code has no such networks.
 
-Initialisation: He et al. (ICCV 2015), heads included; the classes' convolutions, like a classifier's linear layer, are
-normal with standard deviation 0.01.
+Initialisation: He et al. (ICCV 2015) by fan-out, heads included; the convolutions that compute the classes are normal
+with standard deviation 0.01 and their biases are 0.
 """
 
 from functools import partial
@@ -108,6 +108,8 @@ def _head(in_channels: int, channels: int, num_classes: int, dropout: float) -> 
     )
     init_he_(head)
     nn.init.normal_(classes.weight, std=0.01)
+    if classes.bias is not None:
+        nn.init.zeros_(classes.bias)
     return head
 
 

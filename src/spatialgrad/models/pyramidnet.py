@@ -1,10 +1,11 @@
 """PyramidNet with 110 layers of basic blocks, for 32×32 images.
 
 Paper: Han, Kim & Kim, "Deep Pyramidal Residual Networks", CVPR 2017. The suffix of the names is the paper's
-widening factor α: over the 54 blocks, the channels grow linearly from 16 to 16 + α. Nothing differs from
-the paper's network for CIFAR.
+widening factor α: over the 54 blocks, the number of channels grows linearly from 16 to 16 + α. Nothing differs
+from the paper's network for CIFAR.
 
-Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+Initialisation: as in the published code, https://github.com/dyhan0920/PyramidNet-PyTorch: convolutions after
+He et al. (ICCV 2015) by fan-out, the linear layer torch's default.
 """
 
 from functools import partial

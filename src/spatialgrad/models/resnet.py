@@ -3,12 +3,15 @@
 Paper: He, Zhang, Ren & Sun, "Deep Residual Learning for Image Recognition", CVPR 2016.
 
 What differs from the paper: bottleneck blocks stride in the 3×3 convolution instead of the first 1×1 (the
-common "v1.5"). `resnet18`, `resnet34` and `resnet50` are the ImageNet networks made fit for 32×32 images,
-not the paper's thinner CIFAR networks: the stem is one 3×3 convolution without stride and pooling.
+common "v1.5"). `resnet18`, `resnet34` and `resnet50` follow https://github.com/weiaicunzai/pytorch-cifar100: the
+ImageNet networks adapted to 32×32 images, not the paper's thinner CIFAR networks; the stem is one 3×3
+convolution without stride and pooling.
 
 The ImageNet networks' state dicts have the names of torchvision's, so that its weights can be loaded.
 
-Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+Initialisation: torch's default for the 32×32 networks, as in that code. The ImageNet networks are initialised
+as torchvision's: convolutions after He et al. (ICCV 2015) by fan-out, as the paper prescribes, the linear
+layer torch's default.
 """
 
 from functools import partial
@@ -143,8 +146,8 @@ class ResNet(nn.Module):
         num_classes: Outputs.
         width: Factor on the channels.
         in_channels: Channels of the images.
-        imagenet_stem: Whether the stem is a 7×7 convolution and a pooling, each with stride 2, instead of
-            a 3×3 convolution.
+        imagenet: Whether to build the ImageNet network, whose stem is a 7×7 convolution and a pooling, each
+            with stride 2, instead of a 3×3 convolution, and whose convolutions have He initialisation.
         conv_bias: Whether the convolutions have a bias although batch normalization follows.
         replace_stride_with_dilation: For each of the last three stages, whether it keeps the size of the map
             and dilates its kernels instead of striding; at the pixels that striding would have kept, the
@@ -159,7 +162,7 @@ class ResNet(nn.Module):
         num_classes: int = 100,
         width: float = 1.0,
         in_channels: int = 3,
-        imagenet_stem: bool = False,
+        imagenet: bool = False,
         conv_bias: bool = False,
         replace_stride_with_dilation: tuple[bool, bool, bool] = (False, False, False),
     ) -> None:
@@ -167,7 +170,7 @@ class ResNet(nn.Module):
         channels = [scale_channels(count, width) for count in _CHANNELS]
         self.conv1: nn.Module
         self.maxpool: nn.Module
-        if imagenet_stem:
+        if imagenet:
             self.conv1 = nn.Conv2d(in_channels, channels[0], 7, stride=2, padding=3, bias=conv_bias)
             self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         else:
@@ -190,7 +193,8 @@ class ResNet(nn.Module):
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(previous, num_classes)
-        init_he_(self)
+        if imagenet:
+            init_he_(self)
 
     def forward_stages(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the output maps of the four stages, for heads that need more than the classes."""
@@ -219,7 +223,7 @@ for _name, _build in _BUILDERS.items():
     register(
         _info(
             name=f"{_name}-imagenet",
-            build=partial(_build, imagenet_stem=True),
+            build=partial(_build, imagenet=True),
             input_size=(224, 224),
             num_classes=1000,
         )

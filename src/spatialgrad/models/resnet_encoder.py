@@ -41,7 +41,7 @@ class Backbone(ResNet):
             num_classes=1,
             width=width,
             in_channels=in_channels,
-            imagenet_stem=True,
+            imagenet=True,
             replace_stride_with_dilation=(False, dilated, dilated),
         )
         # Weights that no loss reaches would keep processes that train together waiting for their gradients.

@@ -2,12 +2,11 @@
 
 Paper: Hu, Shen & Sun, "Squeeze-and-Excitation Networks", CVPR 2018.
 
-What differs from the paper, so that the parameters are those of the CIFAR-100 networks that the spatial
-gradient scaling paper reports: all convolutions have a bias. The residual is rectified before it is
-squeezed, as in those networks. Under a small `width`, the excitation keeps at least 4 hidden numbers, as
-many as it has in the first stage at width 1.
+Definition: follows https://github.com/weiaicunzai/pytorch-cifar100. What differs from the paper: all
+convolutions have a bias; the residual is rectified before it is squeezed. With a small `width`, the excitation
+keeps at least 4 hidden units, as many as it has in the first stage at width 1.
 
-Initialisation: He et al. (ICCV 2015), as the paper prescribes.
+Initialisation: torch's default, as in that code; the paper prescribes He et al. (ICCV 2015).
 """
 
 from functools import partial

@@ -3,18 +3,18 @@
 Paper: Zhang, Zhou, Lin & Sun, "ShuffleNet: An Extremely Efficient Convolutional Neural Network for Mobile
 Devices", CVPR 2018.
 
-What differs from the paper: the stem is one 3×3 convolution without stride and pooling, so that 32×32
-images reach the last stage with 4×4 pixels. So that the parameters are those of the CIFAR-100 network that
-the spatial gradient scaling paper reports, all convolutions have a bias, and all 1×1 convolutions are
-grouped, also the first one, which the paper leaves ungrouped.
+Definition: follows https://github.com/weiaicunzai/pytorch-cifar100. What differs from the paper: the stem is
+one 3×3 convolution without stride and pooling, so that 32×32 images reach the last stage with 4×4 pixels; all
+convolutions have a bias; all 1×1 convolutions are grouped, including the first one, which the paper leaves
+ungrouped.
 
-Initialisation: He et al. (ICCV 2015); the paper takes over the training of ResNeXt, which prescribes it.
+Initialisation: torch's default, as in that code; the paper prescribes none.
 """
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.models.layers import init_he_, scale_channels
+from spatialgrad.models.layers import scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 24
@@ -89,7 +89,6 @@ class ShuffleNet(nn.Module):
         self.units = nn.Sequential(*units)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(previous, num_classes)
-        init_he_(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""

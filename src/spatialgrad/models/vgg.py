@@ -5,20 +5,24 @@ Paper: Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale I
 
 What differs from the paper: batch normalization after every convolution; the classifier reads the 512
 channels that are left at 1×1 pixels instead of 7×7×512 numbers (larger images are averaged down to one
-pixel). `vgg16-slim` is the network of Table 1 of the spatial gradient scaling paper: configuration D with
-convolutions without bias and a classifier with one hidden layer of 512, without dropout.
+pixel). Pooling rounds up, which is the same at 32×32 and accepts smaller images such as 28×28.
 
-Pooling rounds up, which is the same at 32×32 and lets smaller images such as 28×28 through.
-
-Initialisation: the paper's own alternative to pre-training a shallower network, Glorot & Bengio (2010).
+- `vgg11` … `vgg19` follow https://github.com/weiaicunzai/pytorch-cifar100, the networks of the appendix of the
+  spatial gradient scaling paper: convolutions with a bias, two hidden layers of 4096 with dropout.
+  Initialisation: torch's default, as in that code.
+- `vgg11-slim` … `vgg19-slim` follow the configurations of https://github.com/Ascend-Research/Reparameterization
+  and https://github.com/hunto/image_classification_sota (DyRep), `vgg16-slim` being the network of Table 1 of the
+  spatial gradient scaling paper: convolutions without bias, one hidden layer of 512 without dropout. VGG-11 has
+  two such layers in its configuration, and here. Initialisation: as in that code, see `init_slim_`.
 """
 
+import math
 from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
 
-from spatialgrad.models.layers import init_glorot_, scale_channels
+from spatialgrad.models.layers import init_he_, scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 
 _CHANNELS = (64, 128, 256, 512, 512)
@@ -76,19 +80,53 @@ class VGG(nn.Module):
             if dropout:
                 classifier.append(nn.Dropout(dropout))
         self.classifier = nn.Sequential(*classifier, nn.Linear(sizes[-1], num_classes))
-        init_glorot_(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
         return self.classifier(self.pool(self.features(images)).flatten(1))
 
 
+def slim_vgg(
+    depths: tuple[int, ...],
+    *,
+    num_classes: int = 100,
+    width: float = 1.0,
+    in_channels: int = 3,
+    hidden: tuple[int, ...] = (512,),
+    conv_bias: bool = False,
+    dropout: float = 0.0,
+) -> VGG:
+    """Build a VGG with a small classifier and the initialisation of `init_slim_`; see `VGG` for the arguments."""
+    model = VGG(
+        depths,
+        num_classes=num_classes,
+        width=width,
+        in_channels=in_channels,
+        hidden=hidden,
+        conv_bias=conv_bias,
+        dropout=dropout,
+    )
+    init_slim_(model)
+    return model
+
+
+def init_slim_(model: nn.Module) -> None:
+    """Initialise as the published code of the slim networks does, in place.
+
+    Convolutions are normal with variance 2 / fan-out; linear layers are uniform between ± 1 / √fan-out; biases
+    are 0.
+    """
+    init_he_(model)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            bound = 1 / math.sqrt(module.out_features)
+            nn.init.uniform_(module.weight, -bound, bound)
+        if isinstance(module, (nn.Conv2d, nn.Linear)) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
 _info = partial(ModelInfo, family="vgg", paper="Simonyan & Zisserman, ICLR 2015, arXiv:1409.1556")
 for _name, _depths in _DEPTHS.items():
     register(_info(name=_name, build=partial(VGG, _depths)))
-register(
-    _info(
-        name="vgg16-slim",
-        build=partial(VGG, _DEPTHS["vgg16"], hidden=(512,), conv_bias=False, dropout=0.0),
-    )
-)
+    _hidden = (512, 512) if _name == "vgg11" else (512,)
+    register(_info(name=f"{_name}-slim", build=partial(slim_vgg, _depths, hidden=_hidden)))

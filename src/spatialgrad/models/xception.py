@@ -2,18 +2,19 @@
 
 Paper: Chollet, "Xception: Deep Learning with Depthwise Separable Convolutions", CVPR 2017.
 
-What differs from the paper: neither the stem nor the third block of the entry flow strides, so that the
-middle flow sees 8×8 pixels of a 32×32 image; the 1×1 convolutions of the shortcuts have a bias.
+Definition: follows https://github.com/weiaicunzai/pytorch-cifar100. What differs from the paper: neither the
+stem nor the third block of the entry flow strides, so that the middle flow sees 8×8 pixels of a 32×32 image;
+the 1×1 convolutions of the shortcuts have a bias. What differs from that code: its rectifiers in the entry and
+middle flow work in place and therefore rectify the shortcuts too; here, as in the paper, they do not.
 
-Initialisation: Glorot & Bengio (2010), the default of Keras, in which the paper's network was written; the
-paper itself prescribes none.
+Initialisation: torch's default, as in that code; the paper prescribes none.
 """
 
 from itertools import pairwise
 
 from torch import Tensor, nn
 
-from spatialgrad.models.layers import init_glorot_, scale_channels
+from spatialgrad.models.layers import scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 
 _MIDDLE_BLOCKS = 8
@@ -106,7 +107,6 @@ class Xception(nn.Module):
         )
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(c2048, num_classes)
-        init_glorot_(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
