@@ -27,6 +27,7 @@ NAMES = [
     "seresnet34",
     "shufflenet",
     "vgg11",
+    "vgg11-linear",
     "vgg11-slim",
     "vgg13",
     "vgg13-slim",

@@ -14,6 +14,8 @@ pixel). Pooling rounds up, which is the same at 32×32 and accepts smaller image
   and https://github.com/hunto/image_classification_sota (DyRep), `vgg16-slim` being the network of Table 1 of the
   spatial gradient scaling paper: convolutions without bias, one hidden layer of 512 without dropout. VGG-11 has
   two such layers in its configuration, and here. Initialisation: as in that code, see `init_slim_`.
+- `vgg11-linear` is ours: `vgg11-slim` without hidden layers, which fits within the few epochs that a computer
+  without a GPU has time for.
 """
 
 import math
@@ -130,3 +132,4 @@ for _name, _depths in _DEPTHS.items():
     register(_info(name=_name, build=partial(VGG, _depths)))
     _hidden = (512, 512) if _name == "vgg11" else (512,)
     register(_info(name=f"{_name}-slim", build=partial(slim_vgg, _depths, hidden=_hidden)))
+register(_info(name="vgg11-linear", build=partial(slim_vgg, _DEPTHS["vgg11"], hidden=())))
