@@ -19,7 +19,9 @@ from torch import Tensor
 
 from spatialgrad import SpatialGradientScaling, scaling_from_dependence
 from spatialgrad.models import create_model
-from spatialgrad.sgs.dependence import MutualInformation, Window, histogram
+from spatialgrad.sgs.dependence import histogram
+from spatialgrad.sgs.dependence.mutual_information import MutualInformation
+from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
 from spatialgrad.torch_utils.modules import named_convolutions
 

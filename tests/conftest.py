@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from support.common import define_torchvision_operators
+from support.ranks import Ranks
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +21,14 @@ def data_folder():
     if not folder:
         pytest.skip("set SPATIALGRAD_DATA to the folder with the real data sets")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    """Two processes for all tests that need them; these carry the mark ``xdist_group("ranks")``."""
+    ranks = Ranks(2)
+    yield ranks
+    ranks.stop()
 
 
 def pytest_configure(config):

@@ -1,6 +1,7 @@
 """Spatial gradient scaling for any PyTorch ConvNet."""
 
-from spatialgrad.sgs.dependence import autocorrelation, normalized_mutual_information
+from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
+from spatialgrad.sgs.dependence.mutual_information import normalized_mutual_information
 from spatialgrad.sgs.matrices import (
     Explanation,
     explain,
@@ -8,8 +9,8 @@ from spatialgrad.sgs.matrices import (
     scaling_from_masks,
     scaling_from_ratios,
 )
-from spatialgrad.sgs.scaler import NoEffectWarning, SpatialGradientScaling
-from spatialgrad.sgs.step_hook import scale_gradients_
+from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.step_hook import NoEffectWarning, scale_gradients_
 
 __version__ = "0.1.0"
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from spatialgrad import integrations
-from spatialgrad.integrations.session import Session, load_framework
+from spatialgrad.integrations.frameworks import load_framework
+from spatialgrad.integrations.scheduled_scaling import ScheduledScaling
 from support.common import TinyNet
 
 
@@ -37,15 +38,15 @@ def test_frameworks_that_are_broken_speak_for_themselves(tmp_path, monkeypatch):
 def test_the_batches_of_an_update_follow_from_the_run_and_the_epoch():
     def scalings(seed, epoch, state):
         torch.manual_seed(seed)
-        session = Session(2, {"every": 1})
+        scheduled = ScheduledScaling(2, {"every": 1})
         model = TinyNet()
         model.load_state_dict(weights)
-        session.begin(model, [torch.optim.SGD(model.parameters(), lr=0.1)], resumed=False)
+        scheduled.begin(model, [torch.optim.SGD(model.parameters(), lr=0.1)], resumed=False)
         torch.rand(state)
         data = torch.utils.data.TensorDataset(images)
-        assert session.begin_epoch(epoch, torch.utils.data.DataLoader(data, 4, shuffle=True), None)
-        assert not session.begin_epoch(epoch, None, None)  # once is enough
-        return session.scaling.scalings["first"]
+        assert scheduled.begin_epoch(epoch, torch.utils.data.DataLoader(data, 4, shuffle=True), None)
+        assert not scheduled.begin_epoch(epoch, None, None)  # once is enough
+        return scheduled.scaling.scalings["first"]
 
     weights, images = TinyNet().state_dict(), torch.rand(64, 3, 10, 10)
     assert torch.equal(scalings(seed=1, epoch=2, state=3), scalings(seed=1, epoch=2, state=4))

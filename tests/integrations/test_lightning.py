@@ -7,61 +7,27 @@ import sys
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from support.common import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
+from support.common import TinyNet, dataset, loss_of, same_weights, step_by_hand_
+from support.lightning_module import IGNORED_WARNINGS, QUIET, Module, pl
 
-define_torchvision_operators()
-pl = importlib.import_module("lightning.pytorch")
 SpatialGradientScalingCallback = importlib.import_module(
     "spatialgrad.integrations.lightning"
 ).SpatialGradientScalingCallback
 
-# Lightning's own: advice, and a use of torch that torch has deprecated.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers",
-    "ignore:Checkpoint directory .* exists and is not empty",
-    "ignore:The dirpath has changed",
-    "ignore:`isinstance.treespec, LeafSpec.` is deprecated:FutureWarning",
-)
-
-
-class Images(Dataset):
-    def __init__(self, number=32):
-        self.x, self.y = images(number)
-
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, index):
-        return self.x[index], self.y[index]
-
-
-class Module(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.net = TinyNet()
-
-    def forward(self, x):
-        return self.net(x)
-
-    def training_step(self, batch, batch_idx):
-        return loss_of(self, batch)
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+pytestmark = pytest.mark.filterwarnings(*IGNORED_WARNINGS)
 
 
 def trainer(callback, **settings):
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    checkpoints = {"enable_checkpointing": False} if "default_root_dir" not in settings else {}
+    settings = QUIET | {"enable_checkpointing": "default_root_dir" in settings} | settings
     callbacks = [callback, *settings.pop("callbacks", [])]
-    return pl.Trainer(accelerator="cpu", devices=1, callbacks=callbacks, **quiet, **checkpoints, **settings)
+    return pl.Trainer(accelerator="cpu", devices=1, callbacks=callbacks, **settings)
 
 
 def loader(number=32):
-    return DataLoader(Images(number), 8)
+    return DataLoader(dataset(number), 8)
 
 
 def measured(model, data=None):
@@ -209,16 +175,8 @@ class TestTraining:
 
         module = OldModule()
         twin = copy.deepcopy(module.net)
-        older.Trainer(
-            accelerator="cpu",
-            devices=1,
-            max_epochs=3,
-            callbacks=[SpatialGradientScalingCallback(every=1)],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-        ).fit(module, loader())
+        callbacks = [SpatialGradientScalingCallback(every=1)]
+        older.Trainer(accelerator="cpu", devices=1, max_epochs=3, callbacks=callbacks, **QUIET).fit(module, loader())
         by_hand(twin, 3)
         assert same_weights(module.net, twin)
 
@@ -227,7 +185,7 @@ class Resumable(DataLoader):
     """In another order each epoch, which Lightning tells it, and able to go on in the middle of one."""
 
     def __init__(self):
-        super().__init__(Images(), 8, sampler=DistributedSampler(Images(), num_replicas=1, rank=0, shuffle=True))
+        super().__init__(dataset(), 8, sampler=DistributedSampler(dataset(), num_replicas=1, rank=0, shuffle=True))
         self.position = self.start = 0
 
     def __iter__(self):
@@ -243,29 +201,37 @@ class Resumable(DataLoader):
         self.start = state["start"]
 
 
-class TestCheckpoints:
-    def fit(self, folder, *, until=4, resume=None, seed=0):
-        torch.manual_seed(seed)
-        module, callback = Module(), SpatialGradientScalingCallback(every=1)
-        steps = pl.callbacks.ModelCheckpoint(folder, every_n_train_steps=1, save_top_k=-1, filename="{step}")
-        epochs = pl.callbacks.ModelCheckpoint(
-            folder, every_n_epochs=1, save_on_train_epoch_end=True, save_top_k=-1, filename="{epoch}"
-        )
-        fit = trainer(callback, max_epochs=until, default_root_dir=folder, callbacks=[steps, epochs])
-        fit.fit(module, Resumable(), ckpt_path=resume)
-        return module, callback
+def fit_resumable(folder, *, until=4, resume=None, seed=0):
+    torch.manual_seed(seed)
+    module, callback = Module(), SpatialGradientScalingCallback(every=1)
+    steps = pl.callbacks.ModelCheckpoint(folder, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    epochs = pl.callbacks.ModelCheckpoint(
+        folder, every_n_epochs=1, save_on_train_epoch_end=True, save_top_k=-1, filename="{epoch}"
+    )
+    fit = trainer(callback, max_epochs=until, default_root_dir=folder, callbacks=[steps, epochs])
+    fit.fit(module, Resumable(), ckpt_path=resume)
+    return module, callback
 
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A training run of 4 epochs with 4 steps each, and the folder with its checkpoints."""
+    folder = tmp_path_factory.mktemp("whole")
+    return *fit_resumable(folder), folder
+
+
+class TestCheckpoints:
     @pytest.mark.parametrize("place", ["step=3", "step=4", "step=6", "step=8", "step=11", "epoch=0", "epoch=2"])
-    def test_resume_is_bit_exact(self, tmp_path, place):
-        whole, callback = self.fit(tmp_path / "whole")  # 4 steps an epoch
-        resumed, again = self.fit(tmp_path / "again", resume=tmp_path / "whole" / f"{place}.ckpt", seed=99)
+    def test_resume_is_bit_exact(self, tmp_path, whole, place):
+        whole, callback, folder = whole
+        resumed, again = fit_resumable(tmp_path, resume=folder / f"{place}.ckpt", seed=99)
         assert same_weights(whole, resumed)
         assert callback.scaling.num_updates == again.scaling.num_updates == 3
         for name, G in callback.scaling.scalings.items():
             assert torch.equal(G, again.scaling.scalings[name])
 
     def test_checkpoints_hold_nothing_but_tensors_and_numbers(self, tmp_path):
-        _, callback = self.fit(tmp_path, until=2)
+        _, callback = fit_resumable(tmp_path, until=2)
         state = torch.load(tmp_path / "step=8.ckpt", weights_only=True)["callbacks"]["SpatialGradientScalingCallback"]
         assert torch.equal(state["scaling"]["scalings"]["net.last"], callback.scaling.scalings["net.last"])
         assert state["scaling"]["num_updates"] == 1
@@ -276,7 +242,7 @@ class TestCheckpoints:
         plain.fit(Module(), loader())
         plain.save_checkpoint(tmp_path / "plain.ckpt")
         with pytest.warns(UserWarning, match="written without spatial gradient scaling"):
-            self.fit(tmp_path, until=2, resume=tmp_path / "plain.ckpt")
+            fit_resumable(tmp_path, until=2, resume=tmp_path / "plain.ckpt")
 
     def test_a_checkpoint_of_another_architecture(self, tmp_path):
         callback = SpatialGradientScalingCallback()
@@ -345,15 +311,14 @@ class TestBeginningAndEnd:
 
     def test_a_module_without_forward(self):
         class Headless(pl.LightningModule):
+            configure_optimizers = Module.configure_optimizers
+
             def __init__(self):
                 super().__init__()
                 self.net = TinyNet()
 
             def training_step(self, batch, batch_idx):
                 return loss_of(self.net, batch)
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
         with pytest.raises(ValueError, match=r"Headless has no method `forward`.*pass forward="):
             trainer(SpatialGradientScalingCallback(), max_epochs=1).fit(Headless(), loader())

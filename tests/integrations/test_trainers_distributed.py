@@ -7,10 +7,10 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from spatialgrad import SpatialGradientScaling
-from support.common import TinyNet, define_torchvision_operators, images, loss_of, same_weights, step_by_hand_
+from support.common import TinyNet, dataset, define_torchvision_operators, loss_of, rows, same_weights, step_by_hand_
 from support.ranks import Ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks"), pytest.mark.timeout(300)]
@@ -18,26 +18,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ranks"), pytest.mark.ti
 
 @pytest.fixture(scope="module")
 def ranks():
+    """Processes of their own: the trainers change the environment of theirs."""
     ranks = Ranks(2)
     yield ranks
     ranks.stop()
 
 
-class Images(Dataset):
-    def __init__(self):
-        self.x, self.y = images(32)
-
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, index):
-        return self.x[index], self.y[index]
-
-
 def share(rank, step):
     """The batch of a process that takes every second image."""
-    rows = torch.arange(rank, 32, 2)[4 * step : 4 * step + 4]
-    return Images().x[rows], Images().y[rows]
+    return dataset()[torch.arange(rank, 32, 2)[4 * step : 4 * step + 4]]
 
 
 def by_hand(epochs, share=share):
@@ -74,10 +63,10 @@ def assert_as_by_hand(results, share=share):
 
 
 def fit_with_lightning():
-    define_torchvision_operators()
     warnings.filterwarnings("ignore", ".*does not have many workers")
     warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
-    pl = importlib.import_module("lightning.pytorch")
+    from support.lightning_module import QUIET, Module, pl
+
     callbacks = importlib.import_module("spatialgrad.integrations.lightning")
 
     environments = importlib.import_module("lightning.fabric.plugins.environments")
@@ -94,20 +83,6 @@ def fit_with_lightning():
         def local_rank(self):
             return dist.get_rank()
 
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = TinyNet()
-
-        def forward(self, x):
-            return self.net(x)
-
-        def training_step(self, batch, batch_idx):
-            return loss_of(self, batch)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-
     torch.manual_seed(0)
     module, callback = Module(), callbacks.SpatialGradientScalingCallback()
     trainer = pl.Trainer(
@@ -117,12 +92,9 @@ def fit_with_lightning():
         use_distributed_sampler=False,  # it would shuffle
         max_epochs=2,
         callbacks=[callback],
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
+        **QUIET,
     )
-    trainer.fit(module, DataLoader(Images(), 4, sampler=DistributedSampler(Images(), shuffle=False)))
+    trainer.fit(module, DataLoader(dataset(), 4, sampler=DistributedSampler(dataset(), shuffle=False)))
     return module.net.state_dict(), callback.scaling.scalings
 
 
@@ -146,7 +118,7 @@ def train_with_accelerate():
     model = TinyNet()
     accelerator = Accelerator(cpu=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(Images(), 4))
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(dataset(), 4))
     sgs = SpatialGradientScaling(model, optimizer)
     for epoch in range(2):
         if sgs.due(epoch):
@@ -175,10 +147,6 @@ def train_with_transformers(folder):
             (self.shown if self.training else self.measured).append(index.tolist())
             return {"loss": loss_of(self.net, (pixel_values, labels))}
 
-    class Rows(Images):
-        def __getitem__(self, index):
-            return {"pixel_values": self.x[index], "labels": self.y[index], "index": index}
-
     torch.manual_seed(0)
     model, callback = Model(), callbacks.SpatialGradientScalingCallback()
     trainer = transformers.Trainer(
@@ -197,7 +165,7 @@ def train_with_transformers(folder):
             num_train_epochs=2,
             per_device_train_batch_size=4,
         ),
-        train_dataset=Rows(),
+        train_dataset=rows(),
         optimizers=(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), None),
         callbacks=[callback],
     )
@@ -214,8 +182,7 @@ def test_lightning(ranks):
 
 def test_accelerate(ranks):
     def whole_batches(rank, step):
-        rows = torch.arange(8 * step + 4 * rank, 8 * step + 4 * rank + 4)
-        return Images().x[rows], Images().y[rows]
+        return dataset()[torch.arange(8 * step + 4 * rank, 8 * step + 4 * rank + 4)]
 
     assert_as_by_hand(ranks.values(train_with_accelerate), whole_batches)
 
@@ -228,19 +195,18 @@ def test_transformers(ranks, tmp_path):
 
     # the Trainer shuffles, so the batches are those that it showed to the processes
     torch.manual_seed(0)
-    data, model = Images(), TinyNet()
+    data, model = dataset(), TinyNet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scalings = {}
     for step in range(8):
         if step == 4:
             sgs = SpatialGradientScaling(model, optimizer)
-            scalings = sgs.update([data.x[rows] for *_, measured in results for rows in measured[:2]])
+            scalings = sgs.update([data[rows] for *_, measured in results for rows in measured[:2]])
             sgs.detach()
             assert all(torch.equal(G[f"net.{name}"], value) for name, value in scalings.items())
         optimizer.zero_grad()
         for _, _, shown, _ in results:
-            rows = shown[step]
-            (loss_of(model, (data.x[rows], data.y[rows])) / 2).backward()
+            (loss_of(model, data[shown[step]]) / 2).backward()
         step_by_hand_(model, optimizer, scalings, "gradient")
     trained = TinyNet()
     trained.load_state_dict(weights)

@@ -7,10 +7,10 @@ import sys
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling
-from support.common import TinyNet, define_torchvision_operators, images, same_weights, step_by_hand_
+from support.common import TinyNet, dataset, define_torchvision_operators, loss_of, rows, same_weights, step_by_hand_
 
 define_torchvision_operators()
 transformers = importlib.import_module("transformers")
@@ -19,20 +19,9 @@ SpatialGradientScalingCallback = importlib.import_module(
 ).SpatialGradientScalingCallback
 
 
-class Images(Dataset):
-    def __init__(self, number=32):
-        self.x, self.y = images(number)
-
-    def __len__(self):
-        return len(self.y)
-
-    def __getitem__(self, index):
-        return {"pixel_values": self.x[index], "labels": self.y[index], "index": index}
-
-
 class Stream(IterableDataset):
     def __iter__(self):
-        return iter([Images()[index] for index in range(16)])
+        return iter(rows(32)[:16])
 
 
 class Model(nn.Module):
@@ -46,8 +35,7 @@ class Model(nn.Module):
 
     def forward(self, pixel_values, labels=None, index=None):
         (self.shown if self.training else self.measured).append(index.tolist())
-        logits = self.net(pixel_values)
-        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+        return {"loss": loss_of(self.net, (pixel_values, labels))}
 
 
 def train(folder, model=None, callback=None, data=None, resume=None, others=(), **settings):
@@ -69,7 +57,7 @@ def train(folder, model=None, callback=None, data=None, resume=None, others=(), 
     trainer = transformers.Trainer(
         model=model,
         args=arguments,
-        train_dataset=data or Images(),
+        train_dataset=data or rows(),
         optimizers=(optimizer, None),
         callbacks=[*([callback] if callback else []), *others],
     )
@@ -85,18 +73,17 @@ def by_hand(twin, shown, measured, *, accumulate=1, clip=1.0, apply="gradient", 
         shown: Indices of the images of each batch.
         measured: Indices of the images of the batches of each update, by the number of batches shown before it.
     """
-    data = Images()
+    data = dataset()
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
     G = {}
-    for number, indices in enumerate(shown):
+    for number, (x, y) in enumerate(data[indices] for indices in shown):
         if number in measured:
             sgs = SpatialGradientScaling(twin, optimizer)
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                G = sgs.update([data.x[rows] for rows in measured[number]])
+                G = sgs.update([data[indices] for indices in measured[number]])
             sgs.detach()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            logits = twin(data.x[indices])
-            loss = nn.functional.cross_entropy(logits, data.y[indices]) / accumulate
+            loss = loss_of(twin, (x, y)) / accumulate
         loss.backward()
         if (number + 1) % accumulate == 0:
             nn.utils.clip_grad_norm_(twin.parameters(), clip)
@@ -161,7 +148,7 @@ class TestTraining:
         train(tmp_path, model, callback, num_train_epochs=1)
         assert not model.measured
         sgs = SpatialGradientScaling(twin, torch.optim.SGD(twin.parameters(), lr=0.1))
-        expected = sgs.update(Images().x[model.shown[0]].flip(2))
+        expected = sgs.update(dataset()[model.shown[0]][0].flip(2))
         assert torch.equal(callback.scaling.scalings["net.first"], expected["first"])
 
     def test_a_number_of_steps_that_ends_within_an_epoch(self, tmp_path):
@@ -185,26 +172,32 @@ class TestTraining:
             train(tmp_path, callback=SpatialGradientScalingCallback(), **limit)
 
 
+@pytest.fixture(scope="module")
+def whole(request, tmp_path_factory):
+    """A training run of 4 epochs with 4 steps each, with the seedable sampler or not, and its checkpoints."""
+    folder = tmp_path_factory.mktemp("whole")
+    settings = {"num_train_epochs": 4, "accelerator_config": {"use_seedable_sampler": request.param}}
+    callback = SpatialGradientScalingCallback(every=1)
+    torch.manual_seed(0)
+    model, _ = train(folder, callback=callback, save_strategy="steps", save_steps=1, **settings)
+    return model, callback, settings, folder
+
+
 class TestCheckpoints:
-    # 4 steps an epoch. Without the seedable sampler, the Trainer itself goes on with other data within an epoch.
+    # Without the seedable sampler, the Trainer itself resumes with other data within an epoch.
     @pytest.mark.parametrize(
-        ("step", "seedable"), [(3, True), (4, True), (6, True), (8, True), (11, True), (4, False), (8, False)]
+        ("whole", "step"),
+        [(True, 3), (True, 4), (True, 6), (True, 8), (True, 11), (False, 4), (False, 8)],
+        indirect=["whole"],
     )
-    def test_resume_is_bit_exact(self, tmp_path, step, seedable):
-        settings = {
-            "num_train_epochs": 4,
-            "save_strategy": "steps",
-            "save_steps": step,
-            "accelerator_config": {"use_seedable_sampler": seedable},
-        }
-        whole, again = SpatialGradientScalingCallback(every=1), SpatialGradientScalingCallback(every=1)
-        model, _ = train(tmp_path / "whole", callback=whole, **settings)
+    def test_resume_is_bit_exact(self, tmp_path, whole, step):
+        model, callback, settings, folder = whole
         torch.manual_seed(99)
-        checkpoint = tmp_path / "whole" / f"checkpoint-{step}"
-        resumed, _ = train(tmp_path / "again", callback=again, resume=checkpoint, **settings)
+        again = SpatialGradientScalingCallback(every=1)
+        resumed, _ = train(tmp_path, callback=again, resume=folder / f"checkpoint-{step}", **settings)
         assert same_weights(model, resumed)
-        assert whole.scaling.num_updates == again.scaling.num_updates == 3
-        for name, G in whole.scaling.scalings.items():
+        assert callback.scaling.num_updates == again.scaling.num_updates == 3
+        for name, G in callback.scaling.scalings.items():
             assert torch.equal(G, again.scaling.scalings[name])
 
     def test_the_state_is_plain_json(self, tmp_path):

@@ -5,18 +5,20 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from spatialgrad import SpatialGradientScaling, scaling_from_ratios
 from support.common import (
     TinyNet,
     batches,
+    dataset,
     define_torchvision_operators,
     images,
     loss_of,
     same_weights,
     some_scalings,
     step_by_hand_,
+    train_,
     train_by_hand_,
 )
 
@@ -24,7 +26,7 @@ APPLY = ["gradient", "update"]
 
 
 def loader(shuffle=False, number=32):
-    return DataLoader(TensorDataset(*images(number)), 8, shuffle=shuffle)
+    return DataLoader(dataset(number), 8, shuffle=shuffle)
 
 
 def net_and_twin():
@@ -123,7 +125,7 @@ class TestFabric:
             model, mine = fabric.setup(model, sgd(model))
             sgs = SpatialGradientScaling(model, mine)
             sampler = torch.utils.data.DistributedSampler(range(32), num_replicas=1, rank=0)
-            data = DataLoader(TensorDataset(*images(32)), 8, sampler=sampler)
+            data = DataLoader(dataset(), 8, sampler=sampler)
             data = fabric.setup_dataloaders(data, use_distributed_sampler=False)
             seen = []
             for _ in range(3):
@@ -234,10 +236,7 @@ class TestTimm:
         model, twin = net_and_twin()
         mine = timm.optim.Lookahead(sgd(model), k=2)
         static(model, mine, apply)
-        for batch in batches():
-            mine.zero_grad()
-            loss_of(model, batch).backward()
-            mine.step()
+        train_(model, mine, batches())
 
         other = sgd(twin)
         slow = None
@@ -257,10 +256,7 @@ class TestTimm:
         model, twin = net_and_twin()
         mine, other = (timm.optim.create_optimizer_v2(net, name, lr=0.01, weight_decay=0.01) for net in (model, twin))
         static(model, mine, apply)
-        for batch in batches():
-            mine.zero_grad()
-            loss_of(model, batch).backward()
-            mine.step()
+        train_(model, mine, batches())
         train_by_hand_(twin, other, batches(), some_scalings(), apply)
         assert same_weights(model, twin)
 
@@ -296,9 +292,7 @@ class TestTimm:
         assert not any(torch.equal(value, torch.ones_like(value)) for value in G.values())
         for seed in range(2):
             batch = images(4, seed, size=64)
-            mine.zero_grad()
-            loss_of(model, batch).backward()
-            mine.step()
+            train_(model, mine, [batch])
             train_by_hand_(twin, other, [batch], G)
         assert same_weights(model, twin)
 

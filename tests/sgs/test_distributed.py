@@ -14,22 +14,14 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad import SpatialGradientScaling
-from spatialgrad.torch_utils.distributed import all_reduce_, highest, is_distributed
 from support.common import TinyNet, images, loss_of, some_scalings, step_by_hand_
-from support.ranks import Failure, Ranks
+from support.ranks import Failure
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
 
 # How the batches 0, 1, 2, … are spread over the two processes.
 SPREADS = {"even": ([0, 1], [2, 3]), "uneven": ([0, 1, 2], [3]), "nothing for one": ([], [0, 1])}
 WRAPPERS = ["plain", "ddp", "fully_shard"]
-
-
-@pytest.fixture(scope="module")
-def ranks():
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 class OddNet(nn.Module):
@@ -218,14 +210,6 @@ def resume(how):
     return sgs.scalings, fresh.scalings
 
 
-def reduce_by_hand():
-    rank = dist.get_rank()
-    low, high = torch.tensor([1.0, -2.0]) * (rank + 1), torch.tensor([[3.0]]) * (rank + 1)
-    counts = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32) * (rank + 1)
-    all_reduce_([(low, "min"), (counts, "sum"), (high, "max")])
-    return is_distributed(), highest(rank * 5, low.device), low.tolist(), counts.tolist(), high.tolist()
-
-
 # What must come of it
 
 
@@ -274,7 +258,7 @@ def test_autocorrelation(ranks, spread):
 )
 def test_where_one_process_fails_all_raise(ranks, trouble, its_error, how):
     other, failing = ranks.values(update_with, trouble, how)
-    assert other[0] == "RuntimeError: Another process failed while it measured its batches; see its error."
+    assert other[0] == "RuntimeError: Another process failed while measuring its batches; see its error."
     assert re.match(its_error, failing[0])
     # nothing has changed, and the next update of both works as ever
     assert other[1:] == failing[1:] == (True, True)
@@ -283,7 +267,7 @@ def test_where_one_process_fails_all_raise(ranks, trouble, its_error, how):
 @pytest.mark.parametrize("how", WRAPPERS)
 def test_a_nan_on_one_process_raises_on_all_and_names_the_layer(ranks, how):
     for outcome, untouched, goes_on in ranks.values(update_with, "meets a NaN", how):
-        assert outcome == "ValueError: Cannot measure the input of 'first': the maps hold NaN or infinite values."
+        assert outcome == "ValueError: Cannot measure the input of 'first': the maps contain NaN or infinite values."
         assert untouched
         assert goes_on
 
@@ -291,7 +275,7 @@ def test_a_nan_on_one_process_raises_on_all_and_names_the_layer(ranks, how):
 def test_a_warning_taken_for_an_error_keeps_nobody_waiting(ranks):
     other, strict = ranks.values(update_with, "has fewer batches and takes warnings for errors", "plain")
     assert other[0] == "no error"
-    assert strict[0] == "UserWarning: The loader had 2 batches, 3 were asked for."
+    assert strict[0] == "UserWarning: The loader has only 2 of the requested 3 batches."
 
 
 @pytest.mark.parametrize("how", WRAPPERS)
@@ -354,16 +338,3 @@ def test_the_state_is_whole_on_every_process(ranks, how):
     for G, restored in ranks.values(resume, how):
         assert same(G, restored)
         assert same(G, alone(([0, 1], [2])))
-
-
-def test_the_collectives(ranks):
-    for result in ranks.values(reduce_by_hand):
-        assert result == (True, 5, [1.0, -4.0], [[3, 6], [9, 12]], [[6.0]])
-
-
-def test_a_process_alone_needs_no_group():
-    values = torch.tensor([1.0])
-    all_reduce_([(values, "sum")])
-    assert not is_distributed()
-    assert highest(3, values.device) == 3
-    assert values.tolist() == [1.0]

@@ -1,9 +1,10 @@
+import warnings
+
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, weight_norm
 
 from spatialgrad.sgs.layers import observing, select_convolutions
-from spatialgrad.torch_utils.modules import named_convolutions, quiet_evaluation, unwrap_model
 
 
 class Zoo(nn.Module):
@@ -43,8 +44,6 @@ def test_every_convolution_is_chosen_or_has_a_reason():
 
 
 def test_the_old_weight_norm_counts_as_parametrized():
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         model = nn.Sequential(weight_norm(nn.Conv2d(3, 4, 3)))
@@ -60,17 +59,6 @@ def test_include_and_exclude_by_name_and_module():
     assert skipped == {"0": "not included", "2": "excluded"}
 
 
-def test_wrappers_do_not_change_names():
-    inner = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.Conv2d(4, 4, 3)))
-    expected = ["0", "1.0"]
-    assert list(named_convolutions(inner)) == expected
-    assert list(named_convolutions(nn.DataParallel(inner))) == expected
-    assert list(named_convolutions(torch.compile(inner))) == expected
-    partly = nn.Sequential(inner[0], torch.compile(inner[1]))
-    assert list(named_convolutions(partly)) == expected
-    assert unwrap_model(torch.compile(nn.DataParallel(inner))) is inner
-
-
 def test_observing_sees_positional_and_keyword_inputs_and_cleans_up():
     conv = nn.Conv2d(3, 4, 3)
     seen = []
@@ -80,18 +68,3 @@ def test_observing_sees_positional_and_keyword_inputs_and_cleans_up():
     conv(torch.zeros(1, 3, 8, 8))
     assert [float(maps.mean()) for maps in seen] == [0.0, 1.0]
     assert not conv._forward_pre_hooks
-
-
-def test_quiet_evaluation_restores_every_flag_even_after_an_error():
-    model = nn.Sequential(nn.BatchNorm2d(3), nn.Sequential(nn.Dropout(), nn.BatchNorm2d(3)))
-    model[1].eval()
-    flags = [module.training for module in model.modules()]
-    try:
-        with quiet_evaluation(model):
-            assert not any(module.training for module in model.modules())
-            assert not torch.is_grad_enabled()
-            raise KeyError
-    except KeyError:
-        pass
-    assert [module.training for module in model.modules()] == flags
-    assert torch.is_grad_enabled()

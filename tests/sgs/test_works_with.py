@@ -10,18 +10,21 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from spatialgrad import SpatialGradientScaling
 from support.common import (
     TinyNet,
     batches,
+    dataset,
     images,
     loss_of,
     same_weights,
     scale_by_hand_,
+    scale_update_by_hand_,
     some_scalings,
     step_by_hand_,
+    train_,
     train_by_hand_,
 )
 
@@ -69,10 +72,7 @@ def scaled(model=None, optimizer=torch.optim.SGD, apply="gradient", **settings):
 def test_optimizers(optimizer, settings, apply):
     model, mine, twin, other = scaled(optimizer=optimizer, apply=apply, **settings)
     unscaled = copy.deepcopy(twin)
-    for batch in batches():
-        mine.zero_grad()
-        loss_of(model, batch).backward()
-        mine.step()
+    train_(model, mine, batches())
     train_by_hand_(twin, other, batches(), some_scalings(), apply)
     train_by_hand_(unscaled, optimizer(unscaled.parameters(), **settings), batches(), {}, apply)
     assert same_weights(model, twin)
@@ -202,11 +202,8 @@ def test_channels_last(apply, when):
     model, mine, twin, other = scaled(model, apply=apply)
     model, twin = (net.to(memory_format=torch.channels_last) for net in (model, twin))
     data = [(x.to(memory_format=torch.channels_last), y) for x, y in batches()]
-    for batch in data:
-        mine.zero_grad()
-        loss_of(model, batch).backward()
-        mine.step()
-        assert model.first.weight.is_contiguous(memory_format=torch.channels_last)
+    train_(model, mine, data)
+    assert model.first.weight.is_contiguous(memory_format=torch.channels_last)
     train_by_hand_(twin, other, data, some_scalings(), apply)
     assert same_weights(model, twin)
 
@@ -273,10 +270,7 @@ class TestClosures:
 
         old = copy.deepcopy(twin)
         other.step(lambda: closure(twin, other))
-        with torch.no_grad():
-            for name, G in some_scalings().items():
-                before, after = (net.get_parameter(f"{name}.weight") for net in (old, twin))
-                after.copy_(before + G * (after - before))
+        scale_update_by_hand_(twin, old, some_scalings())
         mine.step(lambda: closure(model, mine))
         assert same_weights(model, twin)
 
@@ -333,10 +327,7 @@ class TestCompile:
         torch.compiler.reset()
         model, mine, twin, other = scaled(apply=apply)
         compiled = torch.compile(model, backend=backend)
-        for batch in batches():
-            mine.zero_grad()
-            loss_of(compiled, batch).backward()
-            mine.step()
+        train_(compiled, mine, batches())
         train_by_hand_(twin, other, batches(), some_scalings(), apply)
         self.assert_close(model, twin, exact=backend == "aot_eager")
 
@@ -388,7 +379,7 @@ class TestCheckpoints:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         sgs = SpatialGradientScaling(model, optimizer, every=3, apply=apply)
         generator = torch.Generator().manual_seed(3)
-        loader = DataLoader(TensorDataset(*images(24)), 8, shuffle=True, generator=generator)
+        loader = DataLoader(dataset(24), 8, shuffle=True, generator=generator)
         start = 0
         if checkpoint is not None:
             state = torch.load(io.BytesIO(checkpoint), weights_only=True)
@@ -399,10 +390,7 @@ class TestCheckpoints:
         for epoch in range(start, epochs):
             if sgs.due(epoch):
                 sgs.update(loader, batches=2)
-            for batch in loader:
-                optimizer.zero_grad()
-                loss_of(model, batch).backward()
-                optimizer.step()
+            train_(model, optimizer, loader)
         file = io.BytesIO()
         parts = {type(what).__name__: what.state_dict() for what in (model, optimizer, sgs)}
         torch.save({**parts, "epoch": epochs, "generator": generator.get_state()}, file)
@@ -429,10 +417,8 @@ class TestCopies:
         plain = copy.deepcopy(twin)
         clone_optimizer, plain_optimizer = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (clone, plain))
         for batch in batches():
-            for net, optimizer in ((model, mine), (clone, clone_optimizer)):
-                optimizer.zero_grad()
-                loss_of(net, batch).backward()
-                optimizer.step()
+            train_(model, mine, [batch])
+            train_(clone, clone_optimizer, [batch])
         train_by_hand_(twin, other, batches(), some_scalings())
         train_by_hand_(plain, plain_optimizer, batches(), {})
         assert same_weights(model, twin)
@@ -443,9 +429,7 @@ class TestCopies:
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
         by_hand = None
         for batch in batches():
-            mine.zero_grad()
-            loss_of(model, batch).backward()
-            mine.step()
+            train_(model, mine, [batch])
             average.update_parameters(model)
             train_by_hand_(twin, other, [batch], some_scalings())
             new = [p.detach().clone() for p in twin.parameters()]
@@ -470,10 +454,7 @@ class TestCopies:
         mine = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         sgs.attach(mine)
         clone, clone_optimizer, clone_sgs = how((model, mine, sgs))
-        for batch in batches():
-            clone_optimizer.zero_grad()
-            loss_of(clone, batch).backward()
-            clone_optimizer.step()
+        train_(clone, clone_optimizer, batches())
         train_by_hand_(twin, other, batches(), some_scalings())
         assert same_weights(clone, twin)
         clone_sgs.detach()
@@ -487,9 +468,6 @@ class TestCopies:
         mine = torch.optim.SGD(model.parameters(), lr=0.1)
         mine.load_state_dict(first.state_dict())
         sgs.attach(mine)
-        for batch in batches():
-            mine.zero_grad()
-            loss_of(model, batch).backward()
-            mine.step()
+        train_(model, mine, batches())
         train_by_hand_(twin, other, batches(), some_scalings())
         assert same_weights(model, twin)

@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
 CLASSES = 5
 
@@ -43,6 +44,15 @@ def images(number=8, seed=0, size=10):
     return x, torch.randint(0, CLASSES, (number,), generator=generator)
 
 
+def dataset(number=32):
+    return TensorDataset(*images(number))
+
+
+def rows(number=32):
+    """The images of `dataset` as dicts, with their index, in the form that Transformers' Trainer wants."""
+    return [{"pixel_values": x, "labels": y, "index": index} for index, (x, y) in enumerate(dataset(number))]
+
+
 def batches(number=4, size=8):
     return [images(size, seed) for seed in range(number)]
 
@@ -60,6 +70,14 @@ def scale_by_hand_(model, scalings):
             weight.grad.copy_(torch.einsum("oihw,hw->oihw", weight.grad, G.to(weight.grad.dtype)))
 
 
+@torch.no_grad()
+def scale_update_by_hand_(model, old, scalings):
+    """What must happen to the weights after a step, given the model before it."""
+    for name, G in scalings.items():
+        before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
+        after.copy_(before + G * (after - before))
+
+
 def step_by_hand_(model, optimizer, scalings, apply):
     """An optimizer step with scaling, without the package."""
     if apply == "gradient":
@@ -68,10 +86,15 @@ def step_by_hand_(model, optimizer, scalings, apply):
         return
     old = copy.deepcopy(model)
     optimizer.step()
-    with torch.no_grad():
-        for name, G in scalings.items():
-            before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
-            after.copy_(before + G * (after - before))
+    scale_update_by_hand_(model, old, scalings)
+
+
+def train_(model, optimizer, data):
+    """The loop that everybody writes; scaling, if any, comes with the optimizer."""
+    for batch in data:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
 
 
 def train_by_hand_(model, optimizer, data, scalings, apply="gradient"):

@@ -2,115 +2,99 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.reparam import ACB, DBB, Branches, reparameterize_
-from spatialgrad.torch_utils.optimizers import growable, hand_over_, sort_parameters_
-from support.reparam import SmallNet, batches, train
+from spatialgrad.torch_utils.optimizers import (
+    act_on_gradients,
+    growable,
+    hand_over_,
+    parameter_ids,
+    sort_parameters_,
+    unwrap_optimizer,
+    unwrap_optimizers,
+)
 
 
-def grouped(model):
-    """The usual recipe: no weight decay for vectors, another rate for the stem."""
-    stem = [p for n, p in model.named_parameters() if n.startswith("stem.")]
-    matrices = [p for n, p in model.named_parameters() if p.ndim > 1 and not n.startswith("stem.")]
-    vectors = [p for n, p in model.named_parameters() if p.ndim == 1 and not n.startswith("stem.")]
-    return torch.optim.SGD(
-        [
-            {"params": matrices, "weight_decay": 1e-2},
-            {"params": vectors, "weight_decay": 0.0},
-            {"params": stem, "lr": 0.001, "weight_decay": 1e-2},
-        ],
-        lr=0.1,
-        momentum=0.9,
-    )
+class Wrapper:
+    """As the wrappers of trainers: it shows the parameter groups of what it wraps."""
+
+    def __init__(self, optimizer, attribute="optimizer"):
+        setattr(self, attribute, optimizer)
+        self.param_groups = optimizer.param_groups
 
 
-def group_of(optimizer, parameter):
-    (index,) = [i for i, group in enumerate(optimizer.param_groups) if any(p is parameter for p in group["params"])]
-    return index
+@pytest.fixture
+def weight():
+    return nn.Parameter(torch.zeros(1))
 
 
-def test_new_parameters_join_the_groups_of_their_layer():
-    model = SmallNet()
-    optimizer = grouped(model)
-    reparameterize_(model, DBB(), optimizer=optimizer)
-    everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(everything) == sorted(id(p) for p in model.parameters())
-    for name, parameter in model.named_parameters():
-        if name.startswith("stem.") and parameter.ndim > 1:
-            expected = 2
-        elif parameter.ndim > 1:
-            expected = 0
-        else:
-            expected = 1
-        assert group_of(optimizer, parameter) == expected, name
+@pytest.fixture
+def sgd(weight):
+    return torch.optim.SGD([weight], lr=1.0)
 
 
-def test_survivors_keep_their_state_and_newcomers_train():
-    model = SmallNet()
-    optimizer = grouped(model)
-    train(model, optimizer, batches(2))
-    weight, bn = model.res.weight, model.res_bn
-    momentum = optimizer.state[weight]["momentum_buffer"].clone()
-    reparameterize_(model, ACB(), optimizer=optimizer)
-    assert model.res.branches["kxk"].conv.weight is weight
-    assert model.res.branches["kxk"].bn is bn
-    torch.testing.assert_close(optimizer.state[weight]["momentum_buffer"], momentum)
-    new = model.res.branches["1xk"].conv.weight
-    before = new.detach().clone()
-    train(model, optimizer, batches(2))
-    assert not torch.equal(new, before)
+@pytest.mark.parametrize("attribute", ["optimizer", "base_optimizer", "_base_optimizer"])
+def test_wrapped_optimizers_are_looked_through(sgd, attribute):
+    assert unwrap_optimizer(Wrapper(Wrapper(sgd), attribute)) is sgd
 
 
-def test_parameters_that_are_gone_leave_with_their_state():
-    model = SmallNet()
-    optimizer = torch.optim.Adam(model.parameters())
-    train(model, optimizer, batches(1))
-    gone, kept = model.res.weight, model.res_bn.weight
-    step = optimizer.state[kept]["step"].clone()
-    reparameterize_(model, Branches(masks=[torch.ones(3, 3), torch.eye(3)]), optimizer=optimizer)
-    assert gone not in optimizer.state
-    assert all(p is not gone for group in optimizer.param_groups for p in group["params"])
-    assert optimizer.state[kept]["step"] == step
-    train(model, optimizer, batches(1))
+def test_wrappers_of_one_optimizer_count_once(sgd, weight):
+    other = torch.optim.Adam([weight])
+    assert unwrap_optimizers([Wrapper(sgd), other, sgd]) == [sgd, other]
+    assert unwrap_optimizers(sgd) == [sgd]
+    with pytest.raises(ValueError, match="list is empty"):
+        unwrap_optimizers([])
 
 
-def test_a_layer_of_another_optimizer_is_refused_before_anything_changes():
-    model = SmallNet()
-    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=r"does not train 'stem', 'down', 'res'"):
-        reparameterize_(model, DBB(), optimizer=optimizer)
-    assert type(model.stem) is nn.Conv2d
-    assert type(model.stem_bn) is nn.BatchNorm2d
+def test_parameter_ids(sgd, weight):
+    assert parameter_ids(sgd) == {id(weight)}
 
 
-def test_frozen_layers_get_frozen_branches_outside_the_optimizer():
-    model = SmallNet()
-    model.stem.requires_grad_(False)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    reparameterize_(model, DBB(), optimizer=optimizer)
-    assert not any(p.requires_grad for n, p in model.named_parameters() if n.startswith("stem.branches.1x1"))
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert held == {id(p) for p in model.parameters() if p.requires_grad}
+class TestActingOnGradients:
+    """All gradients are 1; the action doubles them, so that a step of rate 1 goes from 0 to −2."""
 
+    @staticmethod
+    def double_before_step(optimizer, weight):
+        def hook(_, args, kwargs):
+            return act_on_gradients(lambda: weight.grad.mul_(2), args, kwargs)
 
-def test_named_optimizers_get_the_new_names():
-    model = SmallNet()
-    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
-    reparameterize_(model, ACB(), optimizer=optimizer)
-    (group,) = optimizer.param_groups
-    names = dict(model.named_parameters())
-    assert set(group["param_names"]) == set(names)
-    assert all(names[name] is p for name, p in zip(group["param_names"], group["params"], strict=True))
+        optimizer.register_step_pre_hook(hook)
 
+    @pytest.fixture
+    def closure(self, weight):
+        def closure():
+            assert torch.is_grad_enabled()
+            weight.grad = None
+            loss = weight.sum()
+            loss.backward()
+            return loss
 
-def test_the_order_follows_from_the_structure():
-    """So that an optimizer's checkpoint fits a network that was built anew."""
-    first, second = SmallNet(), SmallNet()
-    late = torch.optim.SGD(first.parameters(), lr=0.1)
-    reparameterize_(first, DBB(), optimizer=late)
-    reparameterize_(second, DBB())
-    early = torch.optim.SGD(second.parameters(), lr=0.1)
-    shapes = [[tuple(p.shape) for p in optimizer.param_groups[0]["params"]] for optimizer in (late, early)]
-    assert shapes[0] == shapes[1]
+        return closure
+
+    def test_without_a_closure(self, sgd, weight, closure):
+        self.double_before_step(sgd, weight)
+        closure()
+        assert sgd.step() is None
+        assert weight.item() == -2
+
+    def test_after_a_closure(self, sgd, weight, closure):
+        self.double_before_step(sgd, weight)
+        assert sgd.step(closure).requires_grad
+        assert weight.item() == -2
+        sgd.step(closure=closure)
+        assert weight.item() == -4
+
+    def test_after_every_call_of_a_closure(self, weight, closure):
+        seen = []
+
+        class Twice(torch.optim.SGD):
+            def step(self, closure):
+                for _ in range(2):
+                    closure()
+                    seen.append(weight.grad.item())
+
+        optimizer = Twice([weight], lr=1.0)
+        self.double_before_step(optimizer, weight)
+        optimizer.step(closure)
+        assert seen == [2, 2]
 
 
 def test_foreign_parameters_stay_at_the_end():
@@ -121,17 +105,12 @@ def test_foreign_parameters_stay_at_the_end():
     assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(model.weight), id(model.bias), id(foreign)]
 
 
-def test_wrapped_optimizers_are_looked_through():
-    class Wrapper:
-        def __init__(self, optimizer):
-            self.optimizer = optimizer
-
-    inner = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    assert growable(Wrapper(inner)) is inner
+def test_optimizers_that_can_grow(sgd, weight):
+    assert growable(Wrapper(sgd)) is sgd
     with pytest.raises(TypeError, match="got str"):
         growable("sgd")
     with pytest.raises(ValueError, match="LBFGS"):
-        growable(torch.optim.LBFGS([nn.Parameter(torch.zeros(1))]))
+        growable(torch.optim.LBFGS([weight]))
 
 
 def test_a_newcomer_without_kin_is_refused():

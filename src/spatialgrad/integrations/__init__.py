@@ -1,6 +1,6 @@
 """Callbacks for trainers: `spatialgrad.integrations.lightning` and `spatialgrad.integrations.transformers`.
 
-Neither framework is imported before its module is asked for.
+A framework is imported only when its module is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spatial gradient scaling as a callback of Lightning's Trainer."""
+"""Spatial gradient scaling as a callback for Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from spatialgrad.integrations.session import Session, load_framework
+from spatialgrad.integrations.frameworks import load_framework
+from spatialgrad.integrations.scheduled_scaling import ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.loaders import Forward, default_forward
 
@@ -19,13 +20,13 @@ else:
 class SpatialGradientScalingCallback(Callback):
     """Trains a LightningModule with spatial gradient scaling.
 
-    The scalings are updated at the beginning of the epochs for which `SpatialGradientScaling.due` says so, with the
-    Trainer's own training loader, batch transfer and precision. They are saved with the Trainer's checkpoints. If the
-    module has several optimizers, each convolution is scaled when its own one steps.
+    The scalings are updated at the beginning of an epoch if `SpatialGradientScaling.due`, with the Trainer's own
+    training loader, batch transfer and precision. They are saved in the Trainer's checkpoints. If the module has
+    several optimizers, each convolution is scaled when its own optimizer steps.
 
     Args:
-        batches: How many batches an update uses.
-        forward: ``forward(module, batch)`` where the module is not called as ``module(x)`` or ``module(**batch)``.
+        batches: Number of batches that an update uses.
+        forward: ``forward(module, batch)`` if the module is not called as ``module(x)`` or ``module(**batch)``.
         **settings: As for `SpatialGradientScaling`: k, dependence, warmup, every, apply, …
 
     Attributes:
@@ -39,31 +40,48 @@ class SpatialGradientScalingCallback(Callback):
 
     def __init__(self, *, batches: int = 2, forward: Forward | None = None, **settings: Any) -> None:
         super().__init__()
-        self._session = Session(batches, settings)
+        self._scheduled = ScheduledScaling(batches, settings)
         self._forward = forward
 
     @property
     def scaling(self) -> SpatialGradientScaling | None:
         """The `SpatialGradientScaling`; None until training begins."""
-        return self._session.scaling
+        return self._scheduled.scaling
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach to the optimizers."""
-        measures = self._session.settings.get("dependence", "mutual-information") is not None
-        if measures and self._forward is None and not _has_forward(pl_module):
+        if self._scheduled.measures and self._forward is None and not _has_forward(pl_module):
             raise ValueError(
-                f"{type(pl_module).__name__} has no method `forward` to measure its convolutions with. Define one, or "
-                "pass forward=lambda module, batch: ... that runs the network on a batch."
+                f"{type(pl_module).__name__} has no method `forward`, which is needed to measure its convolutions. "
+                "Define one, or pass forward=lambda module, batch: ... that runs the network on a batch."
             )
-        self._session.begin(pl_module, trainer.optimizers, resumed=trainer.global_step > 0)
+        self._scheduled.begin(pl_module, trainer.optimizers, resumed=trainer.global_step > 0)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Update the scalings if that is due."""
+        """Update the scalings if due."""
         self._begin_epoch(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """As at the start of the epoch, which Lightning passes over after a checkpoint from the end of an epoch."""
+        """As at the start of an epoch, which Lightning skips when it resumes from the end of an epoch."""
         self._begin_epoch(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Detach from the optimizers."""
+        self._scheduled.end()
+        if not getattr(trainer, "fast_dev_run", False):
+            self._scheduled.warn_if_idle()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Detach from the optimizers."""
+        self._scheduled.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what Lightning's checkpoints hold."""
+        return self._scheduled.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of a checkpoint."""
+        self._scheduled.load_state_dict(state_dict)
 
     def _begin_epoch(self, trainer: Trainer) -> None:
         def forward(module: nn.Module, batch: Any) -> Any:
@@ -71,29 +89,11 @@ class SpatialGradientScalingCallback(Callback):
             with trainer.precision_plugin.train_step_context():
                 return (self._forward or default_forward)(module, batch)
 
-        self._session.begin_epoch(trainer.current_epoch, trainer.train_dataloader, forward)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the optimizers as they were."""
-        self._session.end()
-        if not getattr(trainer, "fast_dev_run", False):
-            self._session.warn_if_idle()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leave the optimizers as they were."""
-        self._session.end()
-
-    def state_dict(self) -> dict[str, Any]:
-        """What Lightning's checkpoints hold."""
-        return self._session.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state of a checkpoint."""
-        self._session.load_state_dict(state_dict)
+        self._scheduled.begin_epoch(trainer.current_epoch, trainer.train_dataloader, forward)
 
 
 def _transferred(trainer: Trainer, batch: Any) -> Any:
-    """A batch after the hooks that it passes in training: conversion, transfer, augmentation on the device."""
+    """Return a batch after the hooks of training: conversion, transfer, augmentation on the device."""
     module = trainer.lightning_module
     batch = trainer.precision_plugin.convert_input(batch)
     batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
@@ -101,7 +101,7 @@ def _transferred(trainer: Trainer, batch: Any) -> Any:
 
 
 def _has_forward(module: LightningModule) -> bool:
-    """Whether somebody wrote a `forward` for this module; LightningModule's own only raises."""
+    """Return whether the module has its own `forward`; that of LightningModule only raises."""
     for cls in type(module).__mro__:
         if cls.__name__ == "LightningModule":
             break

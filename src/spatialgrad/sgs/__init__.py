@@ -1,1 +1,10 @@
-"""Spatial gradient scaling: the method itself."""
+"""Spatial gradient scaling, the method itself.
+
+- `scaler`: `SpatialGradientScaling`, the class that holds everything together
+- `matrices`: scalings G from a dependence S, from ratios and from branch masks, and back to branches
+- `layers`: which convolutions take part, and how their inputs are observed
+- `measure`: run a model over a few batches and measure S for each convolution
+- `filters`: the current scalings, in the memory layout of the weights
+- `step_hook`: multiply gradients or updates by G whenever the optimizer steps
+- `dependence`: the measures of spatial dependence
+"""

@@ -1,4 +1,4 @@
-"""Which convolutions take part, and their input maps while the model runs."""
+"""Layers: which convolutions take part, and how their inputs are observed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from spatialgrad.torch_utils.modules import Convolution, Predicate, plain_name, unwrap_model
+from spatialgrad.torch_utils.modules import Convolution, Predicate, plain_name
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
@@ -21,7 +21,7 @@ def select_convolutions(
     """Choose the convolutions whose gradients can be scaled.
 
     Args:
-        model: Any module.
+        model: The user's own module; see `unwrap_model`.
         include: If given, only convolutions for which ``include(name, module)`` is true take part.
         exclude: Convolutions for which ``exclude(name, module)`` is true do not.
 
@@ -32,7 +32,7 @@ def select_convolutions(
     chosen: dict[str, list[Convolution]] = {}
     skipped: dict[str, str] = {}
     owner: dict[int, str] = {}
-    for name, module in unwrap_model(model).named_modules():
+    for name, module in model.named_modules():
         name = plain_name(name)
         if isinstance(module, _TRANSPOSED):
             skipped[name] = "transposed convolution"
@@ -53,24 +53,24 @@ def select_convolutions(
 
 
 def summarize_skipped(skipped: Mapping[str, str]) -> str:
-    """The reasons with their counts, most frequent first."""
-    counts = Counter(reason for reason in skipped.values())
+    """Return the reasons with their counts, most frequent first."""
+    counts = Counter(skipped.values())
     return ", ".join(f"{count} × {reason}" for reason, count in counts.most_common())
 
 
 @contextmanager
 def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[None]:
-    """Hand each module's input to its observer whenever the module is called."""
+    """Pass each module's input to its observer whenever the module is called."""
 
     def hook_for(observe: Callable[[Tensor], None]) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            # A subclass may call its input something else.
+            # A subclass may give its input another name.
             observe(args[0] if args else next(iter(kwargs.values())))
 
         return hook
 
     handles = [
-        # Last in line: hooks of the user that change the input come first, as they do in training.
+        # Registered last: the user's own hooks that change the input run first, as they do in training.
         module.register_forward_pre_hook(hook_for(observe), with_kwargs=True)
         for module, observe in observers.items()
     ]
@@ -83,20 +83,20 @@ def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[Non
 
 def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, exclude: Predicate | None) -> str | None:
     if all(side == 1 for side in module.kernel_size):
-        return "1×1 kernel: there is nothing to scale spatially"
+        return "1×1 kernel, which has no spatial positions to scale"
     if include is not None and not include(name, module):
         return "not included"
     if exclude is not None and exclude(name, module):
         return "excluded"
     if parametrize.is_parametrized(module, "weight") or "weight" not in module._parameters:
-        return "its weight is parametrized: what the optimizer updates is not the kernel"
+        return "parametrized weight: the optimizer does not update the kernel itself"
     weight = module.weight
     if isinstance(weight, nn.parameter.UninitializedParameter):
-        return "lazy: its weight is not initialized yet, run the model once first"
+        return "lazy: its weight is not initialized; run the model once first"
     if weight.is_complex():
-        return "complex: mutual information is that of real values"
+        return "complex: spatial dependence is only defined for real values"
     if not weight.requires_grad:
         return "frozen: its weight does not require a gradient"
     if weight.dim() != 2 + len(module.kernel_size):
-        return f"its weight was flattened to shape {tuple(weight.shape)}: shard with fully_shard (FSDP2) instead"
+        return f"weight flattened to shape {tuple(weight.shape)}; shard with fully_shard (FSDP2) instead"
     return None

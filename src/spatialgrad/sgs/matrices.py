@@ -1,4 +1,4 @@
-"""Spatial gradient scalings G: from a measured dependence, from ratios, from branch masks, and back to branches."""
+"""Scalings G: from a measured dependence S, from ratios and from branch masks, and back to branches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-# A scaling of exactly 0 would freeze a kernel position for good.
+# A scaling of exactly 0 would freeze a kernel position forever.
 SMALLEST = 1e-6
-# How far a measure in single precision may miss the limits of S.
+# How far a measure in single precision may exceed the limits of S.
 ROUNDING = 1e-4
 
 
@@ -25,13 +26,17 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
     Args:
         dependence: S of shape (channels, *kernel_size) with values in [0, 1]; channels with a NaN carry no
             information and are left out.
-        k: How much weight a small dependence gets already: 1 leaves S as it is, larger values even G out.
+        k: Larger k flattens G; k = 1 uses S as it is.
 
     Returns:
         G of shape kernel_size, mean 1, strictly positive; all ones if no channel carries information.
+
+    Example:
+        >>> import torch
+        >>> scaling_from_dependence(torch.tensor([[0.1, 1.0, 0.1]]), k=5)
+        tensor([0.6250, 1.7500, 0.6250])
     """
-    if not (math.isfinite(k) and k > 0):
-        raise ValueError(f"Invalid k: {k}; it must be a positive number (the paper's default is 5).")
+    check_k(k)
     if dependence.dim() < 2 or not dependence.is_floating_point():
         raise ValueError(
             f"Expected a floating point S of shape (channels, *kernel_size), got {dependence.dtype} "
@@ -49,12 +54,12 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
 
 
 def informative_channels(dependence: Tensor) -> Tensor:
-    """Which channels of S carry information: shape (channels,), bool."""
+    """Return which channels of S carry information: shape (channels,), bool."""
     return ~dependence.flatten(1).isnan().any(1)
 
 
 def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
-    """The 3×3 scaling of the paper's grid search.
+    """Return the 3×3 scaling of the paper's grid search.
 
     Args:
         alpha: Ratio of the centre to the four edges.
@@ -62,6 +67,12 @@ def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
 
     Returns:
         G of shape (3, 3), mean 1.
+
+    Example:
+        >>> scaling_from_ratios(alpha=2, beta=4)
+        tensor([[0.5625, 1.1250, 0.5625],
+                [1.1250, 2.2500, 1.1250],
+                [0.5625, 1.1250, 0.5625]], dtype=torch.float64)
     """
     for name, ratio in (("alpha", alpha), ("beta", beta)):
         if not (math.isfinite(ratio) and ratio > 0):
@@ -73,15 +84,23 @@ def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
 
 
 def scaling_from_masks(masks: Tensor | Iterable[Tensor], normalize: bool = True) -> Tensor:
-    """The scaling under which one convolution learns as a sum of masked branches does (the paper's Lemma).
+    """Return the scaling with which one convolution learns like a sum of masked branches (the paper's Lemma).
 
     Args:
         masks: Binary receptive fields, each of shape kernel_size.
-        normalize: Divide by the mean, as for every other scaling. The Lemma's own G, with the branches' learning
-            rates unchanged, is the plain sum: ``normalize=False``.
+        normalize: Divide by the mean, as for every other scaling. The Lemma's own G, for which the branches' learning
+            rate stays the same, is the plain sum: ``normalize=False``.
 
     Returns:
         G of shape kernel_size.
+
+    Example:
+        >>> import torch
+        >>> full, centre = torch.ones(1, 3), torch.tensor([[0, 1, 0]])
+        >>> scaling_from_masks([full, centre], normalize=False)
+        tensor([[1., 2., 1.]], dtype=torch.float64)
+        >>> scaling_from_masks([full, centre])
+        tensor([[0.7500, 1.5000, 0.7500]], dtype=torch.float64)
     """
     stacked = torch.stack([torch.as_tensor(mask) for mask in masks]).to(torch.float64)
     if not bool(((stacked == 0) | (stacked == 1)).all()):
@@ -91,18 +110,18 @@ def scaling_from_masks(masks: Tensor | Iterable[Tensor], normalize: bool = True)
         return total
     if not bool((total > 0).all()):
         raise ValueError(
-            f"No branch covers every position: the masks sum to\n{total}\nA normalized scaling is strictly positive; "
-            "add a full receptive field, or use normalize=False."
+            f"The masks leave some positions uncovered; they sum to\n{total}\nA normalized scaling must be strictly "
+            "positive: add a full receptive field, or use normalize=False."
         )
     return _with_mean_one(total)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A scaling as a sum of weighted receptive fields: the branched block that it stands for."""
+    """A scaling as a sum of weighted receptive fields: the branched block that it corresponds to."""
 
     weights: dict[tuple[int, ...], float]
-    """Weight of each centred receptive field that takes part, largest weight first."""
+    """Positive weights by the size of the centred receptive field, largest first."""
     fit: Tensor
     """The sum of the weighted masks."""
     residual: Tensor
@@ -120,13 +139,19 @@ class Explanation:
 
 
 def explain(scaling: Tensor) -> Explanation:
-    """Find the branched block that a scaling stands for.
+    """Find the branched block that a scaling corresponds to.
 
-    The receptive fields are all centred rectangles (1×1, 1×3, 3×1, 3×3, …; of even sides for an even kernel), and
-    their weights the non-negative ones whose masks sum to G best, in the least-squares sense.
+    The receptive fields are all centred rectangles (1×1, 1×3, 3×1, 3×3, …; with even sides for an even kernel). Their
+    weights are the non-negative least-squares solution of G = Σ weight · mask.
 
     Args:
         scaling: G of shape kernel_size.
+
+    Example:
+        >>> import torch
+        >>> full, row = torch.ones(3, 3), torch.tensor([[0, 0, 0], [1, 1, 1], [0, 0, 0]])
+        >>> print(explain(scaling_from_masks([full, full, row], normalize=False)))
+        2.000·[3×3] + 1.000·[1×3]  (residual 0.0%)
     """
     target = scaling.detach().to("cpu", torch.float64)
     if not bool(target.isfinite().all()):
@@ -138,6 +163,21 @@ def explain(scaling: Tensor) -> Explanation:
     found = {size: float(weight) for size, weight in zip(sizes, weights, strict=True) if weight > 0}
     ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
     return Explanation(weights=ordered, fit=fit, residual=target - fit)
+
+
+def check_k(k: float) -> None:
+    """Raise `ValueError` unless `k` can be used in the k-transform."""
+    if not (math.isfinite(k) and k > 0):
+        raise ValueError(f"Invalid k: {k}; it must be a positive number (the paper's default is 5).")
+
+
+def check_scaling(name: str, scaling: Tensor, kernel_size: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless `scaling` can multiply the kernel of the convolution `name`."""
+    if not isinstance(scaling, Tensor) or tuple(scaling.shape) != kernel_size:
+        got = f"shape {tuple(scaling.shape)}" if isinstance(scaling, Tensor) else type(scaling).__name__
+        raise ValueError(f"The scaling of {name!r} has {got}; its kernel needs shape {kernel_size}.")
+    if not bool(scaling.isfinite().all()) or bool((scaling < 0).any()):
+        raise ValueError(f"The scaling of {name!r} must be finite and non-negative, got\n{scaling}")
 
 
 def _with_mean_one(scaling: Tensor) -> Tensor:
@@ -152,7 +192,7 @@ def _centred_mask(size: tuple[int, ...], kernel_size: tuple[int, ...]) -> Tensor
     return mask
 
 
-def _nonnegative_least_squares(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _nonnegative_least_squares(A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """The active-set method of Lawson and Hanson; the problems here have a handful of unknowns."""
     x = np.zeros(A.shape[1])
     free = np.zeros(A.shape[1], dtype=bool)

@@ -1,4 +1,4 @@
-"""Feed the input maps of many convolutions to their estimators: the same batches once per pass, on all processes."""
+"""Measuring: run a model over the same few batches, on all processes, and feed its convolutions' estimators."""
 
 from __future__ import annotations
 
@@ -6,34 +6,52 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.sgs.dependence.estimator import Estimator
+from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
+from spatialgrad.sgs.dependence.estimator import DependenceFunction, Estimator, EstimatorFactory, FunctionEstimator
+from spatialgrad.sgs.dependence.mutual_information import MutualInformation, check_bins
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
 from spatialgrad.torch_utils.distributed import all_reduce_, highest
 from spatialgrad.torch_utils.loaders import Forward, Replay, default_forward, fingerprint, move_to
-from spatialgrad.torch_utils.modules import (
-    Convolution,
-    for_one_process,
-    gathering,
-    keeping_buffers,
-    quiet_evaluation,
-    unwrap_model,
-)
+from spatialgrad.torch_utils.modules import Convolution, gathering, keeping_buffers, quiet_evaluation
+
+Dependence = Literal["mutual-information", "autocorrelation"]
 
 # What a process tells the others before each batch.
 _DONE, _READY, _FAILED = 0, 1, 2
 
 
+def estimator_factory(
+    dependence: Dependence | DependenceFunction, *, bins: int | str, drop_near: bool
+) -> EstimatorFactory:
+    """Return what builds the estimators of a kind of dependence."""
+    if dependence == "mutual-information":
+        return partial(MutualInformation, bins=bins, drop_near=drop_near)
+    if dependence == "autocorrelation":
+        return Autocorrelation
+    return partial(FunctionEstimator, dependence)
+
+
+def check_dependence(dependence: Any, bins: int | str) -> None:
+    """Raise `ValueError` unless `dependence` and `bins` describe a measure, or no measure at all."""
+    if not (dependence in ("mutual-information", "autocorrelation", None) or callable(dependence)):
+        raise ValueError(
+            f"Invalid dependence: {dependence!r}; choose 'mutual-information', 'autocorrelation', a function or None."
+        )
+    check_bins(bins)
+
+
 def measure_dependence(
     model: nn.Module,
     convolutions: Mapping[str, Sequence[Convolution]],
-    make_estimator: Callable[[Convolution], Estimator],
+    make_estimator: EstimatorFactory,
     data: Any,
     *,
     batches: int | None = None,
@@ -43,33 +61,32 @@ def measure_dependence(
 ) -> dict[str, Tensor]:
     """Run a model over the same few batches and measure the spatial dependence of its convolutions' inputs.
 
-    Nothing but the estimators changes: the model runs in evaluation mode without gradients, and its flags, the
-    random states and the loader's order are put back.
+    Nothing but the estimators changes: the model runs in evaluation mode without gradients, and its flags and buffers,
+    the random states and the loader's order are restored.
 
     Args:
-        model: The model; distributed and compiled wrappers are looked through.
-        convolutions: The modules to observe by name; several modules under one name are pooled: pixel by pixel where
-            they look at the same neighbours, as so many channels more where they do not.
-        make_estimator: Gives a fresh estimator for a convolution.
+        model: The model to run, without wrappers that talk to other processes; see `for_one_process`.
+        convolutions: The modules to observe by name. Several modules under one name are pooled: as further samples
+            where they look at the same neighbours, as further channels where they do not.
+        make_estimator: Builds an estimator; see `estimator_factory`.
         data: A loader, a list of batches, or one batch.
-        batches: How many batches to take; by default all of a list, and 2 of anything else.
+        batches: Number of batches; by default all of a list, and 2 of anything else.
         forward: ``forward(model, batch)``; see `default_forward`.
-        seed: What to draw the batches from, instead of the present random states.
-        group: The processes to agree with; by default all of them.
+        seed: Seed for drawing the batches, instead of the current random states.
+        group: The processes that take part; by default all of them.
 
     Returns:
-        S by name, for every convolution that was called. It is the same on every process.
+        S by name, for every convolution that was called; the same on every process.
     """
-    module = unwrap_model(model)
-    feed = _Feed(for_one_process(model), forward or default_forward, group)
+    feed = _Feed(model, forward or default_forward, group)
     groups = _groups_of_one_geometry(convolutions, make_estimator)
     with feed.announcing_failure():
         replay = Replay(data, batches, seed=seed)
-    with replay, quiet_evaluation(module), keeping_buffers(module), gathering(module) as gather:
+    with replay, quiet_evaluation(model), keeping_buffers(model), gathering(model) as gather:
         for _ in range(max(part.estimator.num_passes for part in groups)):
             with observing({conv: part.observe for part in groups for conv in part.convolutions}):
                 feed.run(replay, gather)
-            all_reduce_([partial for part in groups for partial in part.estimator.partials()], group)
+            all_reduce_([item for part in groups for item in part.estimator.partials()], group)
             for part in groups:
                 part.end_pass()
         _share_calls(groups, feed.device, group)
@@ -85,14 +102,14 @@ def measure_dependence(
 class _Feed:
     """Runs batches through a model in step with all other processes."""
 
-    def __init__(self, module: nn.Module, forward: Forward, group: dist.ProcessGroup | None) -> None:
-        self.device = next(module.parameters()).device
-        self._module, self._forward, self._group = module, forward, group
+    def __init__(self, model: nn.Module, forward: Forward, group: dist.ProcessGroup | None) -> None:
+        self.device = next(model.parameters()).device
+        self._model, self._forward, self._group = model, forward, group
         self._passes: list[list[Tensor]] = []
 
     @contextmanager
     def announcing_failure(self) -> Iterator[None]:
-        """Whatever fails in here fails on all processes: the others are waiting for this one's next word."""
+        """Make an error in here fail on all processes: the others are waiting for this one's next message."""
         try:
             yield
         except Exception:
@@ -100,7 +117,7 @@ class _Feed:
             raise
 
     def run(self, replay: Replay, gather: Callable[[], None]) -> None:
-        """One pass over the batches of every process."""
+        """Make one pass over the batches of every process."""
         prints: list[Tensor] = []
         source: Iterator[Any] | None = None
         while True:
@@ -109,36 +126,36 @@ class _Feed:
                 batch = next(source, None)
             status = highest(_DONE if batch is None else _READY, self.device, self._group)
             if status == _FAILED:
-                raise RuntimeError("Another process failed while it measured its batches; see its error.")
+                raise RuntimeError("Another process failed while measuring its batches; see its error.")
             if status == _DONE:
                 break
             gather()
             if batch is not None:
                 with self.announcing_failure():
                     prints.append(fingerprint(batch))
-                    self._forward(self._module, move_to(batch, self.device))
+                    self._forward(self._model, move_to(batch, self.device))
         if highest(len(prints), self.device, self._group) == 0:
             raise ValueError("The loader is empty: there is no batch to measure.")
         self._passes.append(prints)
 
     def warn(self, batches: int) -> None:
-        """Say what was odd about this process's batches; last, as a warning may be turned into an error."""
+        """Warn about this process's batches; called last, as warnings may be turned into errors."""
         first, last = self._passes[0], self._passes[-1]
         if 0 < len(first) < batches:
-            warnings.warn(f"The loader had {len(first)} batches, {batches} were asked for.", stacklevel=4)
+            warnings.warn(f"The loader has only {len(first)} of the requested {batches} batches.", stacklevel=4)
         same = len(first) == len(last) and all(map(_same, first, last))
         if not same:
             warnings.warn(
-                "The loader gave other batches on its second pass: it draws from a random state of its own, so the "
-                "statistics are slightly off, and the batches of the training after it are others than without. Pass a "
-                "list of batches instead, such as list(itertools.islice(loader, 2)).",
+                "The loader returned different batches on its second pass: it draws from a random state of its own. "
+                "The statistics are slightly off, and the training batches after this call will differ from a run "
+                "without it. Pass a list of batches instead, such as list(itertools.islice(loader, 2)).",
                 stacklevel=4,
             )
 
 
 @dataclass
 class _Group:
-    """Convolutions that look at the same neighbours of inputs with as many channels, and what measures them."""
+    """Convolutions that look at the same neighbours of inputs with the same number of channels, and their estimator."""
 
     name: str
     convolutions: list[Convolution]
@@ -146,12 +163,12 @@ class _Group:
     called: bool = False
 
     def observe(self, maps: Tensor) -> None:
-        """Hand an input on, with the name of its layer should anything go wrong."""
+        """Pass an input on to the estimator; errors name the layer."""
         conv = self.convolutions[0]
         num_dims = len(conv.kernel_size)
         wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
         if wrong_shape or maps.numel() == 0:
-            return  # what is wrong with the shape, the convolution itself says best
+            return  # the convolution itself gives the best error for a wrong shape
         self.called = True
         try:
             self.estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))
@@ -159,6 +176,7 @@ class _Group:
             raise ValueError(f"Cannot measure the input of {self.name!r}: {error}") from error
 
     def end_pass(self) -> None:
+        """Close the estimator's pass; errors name the layer."""
         try:
             self.estimator.end_pass()
         except ValueError as error:
@@ -166,19 +184,22 @@ class _Group:
 
 
 def _groups_of_one_geometry(
-    convolutions: Mapping[str, Sequence[Convolution]], make_estimator: Callable[[Convolution], Estimator]
+    convolutions: Mapping[str, Sequence[Convolution]], make_estimator: EstimatorFactory
 ) -> list[_Group]:
     groups = []
     for name, convs in convolutions.items():
         alike: dict[tuple[Window, int], list[Convolution]] = {}
         for conv in convs:
             alike.setdefault((Window.of_convolution(conv), conv.in_channels), []).append(conv)
-        groups += [_Group(name, members, make_estimator(members[0])) for members in alike.values()]
+        groups += [
+            _Group(name, members, make_estimator(channels, window, members[0].weight.device))
+            for (window, channels), members in alike.items()
+        ]
     return groups
 
 
 def _share_calls(groups: list[_Group], device: torch.device, group: dist.ProcessGroup | None) -> None:
-    """A convolution that any process has called counts as called."""
+    """Count a convolution as called if any process has called it."""
     flags = torch.tensor([part.called for part in groups], dtype=torch.int32, device=device)
     all_reduce_([(flags, "max")], group)
     for part, flag in zip(groups, flags.tolist(), strict=True):
@@ -186,5 +207,5 @@ def _share_calls(groups: list[_Group], device: torch.device, group: dist.Process
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
-    """Equal, where a value that is not a number equals another one."""
+    """Return whether two fingerprints are equal; NaN equals NaN."""
     return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)

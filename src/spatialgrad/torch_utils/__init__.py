@@ -1,1 +1,8 @@
-"""Plumbing around torch that knows nothing of the method."""
+"""Torch plumbing that knows nothing of the method.
+
+- `modules`: look through wrappers, run a model without side effects, replace parts of it
+- `loaders`: read the same few batches repeatedly, move and identify batches
+- `optimizers`: look through wrappers, act on gradients before a step, exchange parameters
+- `distributed`: the collectives that the package uses
+- `flops`: parameters and multiply-accumulates of a network
+"""

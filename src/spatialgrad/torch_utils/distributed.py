@@ -1,4 +1,4 @@
-"""The few collectives that we need: flags, ranges and counts, never feature maps."""
+"""Distributed training: the few collectives that the package uses, for flags, ranges and counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OPS = {"sum": "SUM", "min": "MIN", "max": "MAX"}
 
 
 def is_distributed(group: dist.ProcessGroup | None = None) -> bool:
-    """Whether there is another process to agree with."""
+    """Return whether there is more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1
 
 
 def all_reduce_(partials: Iterable[tuple[Tensor, Reduction]], group: dist.ProcessGroup | None = None) -> None:
-    """Combine tensors over all processes, in place; one collective for each kind of reduction and dtype."""
+    """Combine tensors over all processes in place, with one collective per kind of reduction, dtype and device."""
     if not is_distributed(group):
         return
     buckets: dict[tuple[Reduction, torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
@@ -29,12 +29,12 @@ def all_reduce_(partials: Iterable[tuple[Tensor, Reduction]], group: dist.Proces
     for (reduction, _, _), tensors in sorted(buckets.items(), key=lambda item: str(item[0])):
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat, op=getattr(dist.ReduceOp, _OPS[reduction]), group=group)
-        for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        for tensor, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
 
 def highest(value: int, device: torch.device, group: dist.ProcessGroup | None = None) -> int:
-    """The largest of every process's value."""
+    """Return the largest of all processes' values."""
     if not is_distributed(group):
         return value
     flag = torch.tensor(value, device=device)
@@ -43,5 +43,5 @@ def highest(value: int, device: torch.device, group: dist.ProcessGroup | None = 
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """This process's shard of a distributed tensor, sharing its memory; any other tensor as it is."""
+    """Return this process's shard of a distributed tensor, sharing its memory; any other tensor unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,6 @@
-"""What a network costs: parameters, and multiply-accumulates of one forward pass."""
+"""The cost of a network: parameters, and multiply-accumulates of one forward pass."""
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -8,14 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
 
-__all__ = ["Count", "count"]
-
 
 class Count(NamedTuple):
     """The cost of a network."""
 
     parameters: int
-    """All parameters, each once."""
+    """Number of parameters; shared ones count once."""
     macs: int
     """Multiply-accumulates of convolutions, linear layers and attention for one input."""
 
@@ -24,18 +24,23 @@ class Count(NamedTuple):
 
 
 def count(model: nn.Module, input_size: tuple[int, ...]) -> Count:
-    """Counts parameters and multiply-accumulates of a model as it is now: with its branches, or merged.
+    """Count the parameters and multiply-accumulates of a model in its current form: with branches, or merged.
 
-    The model runs once on a single input of zeros and is left unchanged. One multiply-accumulate is half of what
-    `torch.utils.flop_counter` counts; normalization, pooling and activations are not counted, as is usual.
+    The model runs once on a single input of zeros and is left unchanged. One multiply-accumulate is two operations of
+    `torch.utils.flop_counter`. Normalization, pooling and activations are not counted, as is usual.
 
     Args:
         model: The model.
-        input_size: The shape of one input without the batch, for instance (3, 224, 224).
+        input_size: The shape of one input without the batch dimension, such as (3, 224, 224).
+
+    Example:
+        >>> from torch import nn
+        >>> count(nn.Conv2d(3, 8, 3, padding=1, bias=False), (3, 4, 4))
+        Count(parameters=216, macs=3456)
     """
     model = unwrap_model(model)
     if not input_size or any(size < 1 for size in input_size):
-        raise ValueError(f"input_size is the shape of one input, such as (3, 32, 32), not {input_size}.")
+        raise ValueError(f"Invalid input_size: {input_size}; expected the shape of one input, such as (3, 32, 32).")
     parameters = list(model.parameters())
     like = parameters[0] if parameters else torch.zeros(())
     x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)

@@ -1,4 +1,4 @@
-"""The same few batches, as often as asked, without keeping them and without a trace in the loader or the RNGs."""
+"""Loaders and batches: read the same few batches repeatedly, move and identify them, run a model on them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
 
+Forward = Callable[[nn.Module, Any], Any]
+
 DEFAULT_BATCHES = 2
 
 
 class Replay:
-    """Iterates over the first batches of some data, the same ones each time.
+    """Iterates over the first batches of some data, the same ones in every pass.
 
-    A loader is not kept in memory: its order and its augmentation follow from the random states at the start, which
-    are put back before every pass and at the end.
+    Batches are not kept in memory. A loader's order and augmentation follow from the random states at the start,
+    which are restored before every pass and at the end: neither the loader nor the random states change.
 
     Args:
         data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor, an (x, y) tuple
-            or a dict). Of a list or dict of loaders, the batches are lists or dicts with a batch of each.
-        batches: How many batches to take; by default all of a list, and 2 of anything else.
-        seed: What to start the random states from instead, while this lasts.
+            or a dict). With a list or dict of loaders, each batch is a list or dict with one batch per loader.
+        batches: Number of batches; by default all of a list, and 2 of anything else.
+        seed: Seed for the random states during the passes, instead of their current values.
     """
 
     def __init__(self, data: Any, batches: int | None = None, *, seed: int | None = None) -> None:
         if batches is not None and batches < 1:
-            raise ValueError(f"Invalid batches: {batches}; at least one is needed.")
+            raise ValueError(f"Invalid batches: {batches}; it must be at least 1.")
         self._seed = seed
         leaves, structure = tree_flatten(data)
         loaders = [unwrap_loader(leaf) for leaf in leaves]
@@ -49,7 +51,7 @@ class Replay:
         if batches is None:
             batches = max(1, len(data)) if isinstance(data, list) else DEFAULT_BATCHES
         self.batches = batches
-        # What can be read only once has to be kept.
+        # A one-shot iterator has to be kept.
         self._source = list(islice(data, batches)) if isinstance(data, Iterator) else data
         self._state = _RandomState([data])
 
@@ -67,7 +69,7 @@ class Replay:
 
 
 def unwrap_loader(loader: Any) -> Any:
-    """The plain loader inside those of Accelerate and Fabric, which count their passes and tell others of them."""
+    """Return the plain loader inside those of Accelerate and Fabric, which track and publish their progress."""
     while True:
         if isinstance(getattr(loader, "base_dataloader", None), DataLoader):
             loader = loader.base_dataloader
@@ -77,8 +79,17 @@ def unwrap_loader(loader: Any) -> Any:
             return loader
 
 
+def default_forward(model: nn.Module, batch: Any) -> Any:
+    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``."""
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    if isinstance(batch, list | tuple):
+        return model(batch[0])
+    return model(batch)
+
+
 def move_to(batch: Any, device: torch.device) -> Any:
-    """A batch with all of its tensors on a device; other things stay as they are."""
+    """Return a batch with all of its tensors on a device; anything else stays as it is."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
@@ -91,7 +102,7 @@ def move_to(batch: Any, device: torch.device) -> Any:
 
 
 def fingerprint(batch: Any) -> Tensor:
-    """A checksum over the tensors of a batch, by which a batch can be recognised without keeping it."""
+    """Return a checksum of a batch's tensors, which identifies the batch without keeping it."""
     if isinstance(batch, Tensor):
         real = torch.view_as_real(batch.detach()) if batch.is_complex() else batch.detach()
         return real.sum(dtype=torch.float64 if batch.device.type != "mps" else None).reshape(1).cpu()
@@ -102,7 +113,7 @@ def fingerprint(batch: Any) -> Tensor:
 
 
 class _SideBySide:
-    """Iterates over loaders together; the batches come in the structure that the loaders came in."""
+    """Iterates over several loaders together; batches have the structure in which the loaders were given."""
 
     def __init__(self, loaders: list[DataLoader[Any]], structure: Any) -> None:
         self._loaders, self._structure = loaders, structure
@@ -112,18 +123,19 @@ class _SideBySide:
 
 
 class _RandomState:
-    """Every state that a pass over loaders and a forward pass may change: of random generators and of samplers."""
+    """Every state that a pass over loaders or a forward pass may change: random generators and samplers."""
 
     def __init__(self, loaders: list[Any]) -> None:
         self._python = random.getstate()
         self._numpy = np.random.get_state()
         self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        cuda: Any = torch.cuda  # partly untyped
+        self._cuda = cuda.get_rng_state_all() if cuda.is_initialized() else None
         self._mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
         parts = [part for loader in loaders for part in _parts_of(loader)]
         generators = [getattr(part, "generator", None) for part in parts]
         self._generators = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
-        # Some samplers count their own epochs, and shuffle by them.
+        # Some samplers count their own epochs and shuffle by them.
         self._epochs = [(part, part.epoch) for part in parts if isinstance(getattr(part, "epoch", None), int)]
 
     def restore(self) -> None:
@@ -142,7 +154,7 @@ class _RandomState:
     def reseed(self, seed: int) -> None:
         random.seed(seed)
         np.random.seed(seed % 2**32)
-        # Not torch.manual_seed: it would reach devices whose state was not kept.
+        # Not torch.manual_seed: it would also seed devices whose state was not saved.
         torch.default_generator.manual_seed(seed)
         if self._cuda is not None:
             torch.cuda.manual_seed_all(seed)
@@ -153,7 +165,7 @@ class _RandomState:
 
 
 def _parts_of(loader: Any) -> list[Any]:
-    """A loader with its samplers, however many are wrapped in each other."""
+    """Return a loader and its samplers, however deeply nested."""
     found = [loader]
     for part in found:
         inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler")]
@@ -162,28 +174,12 @@ def _parts_of(loader: Any) -> list[Any]:
 
 
 def _private_copy(loader: DataLoader[Any], batches: int) -> DataLoader[Any]:
-    """The same loader with workers of its own, no more than there are batches, which end with each pass.
+    """Return the same loader with its own workers, at most one per batch, which end with each pass.
 
     Persistent workers hold an iterator and random states that belong to the training loop.
     """
     private = copy.copy(loader)
-    changes = {
-        "_iterator": None,
-        "persistent_workers": False,
-        "num_workers": min(loader.num_workers, batches),
-    }
-    # DataLoader refuses ordinary assignment to some of its attributes after construction.
+    changes = {"_iterator": None, "persistent_workers": False, "num_workers": min(loader.num_workers, batches)}
+    # DataLoader forbids assignment to some of its attributes after construction.
     private.__dict__.update(changes)
     return private
-
-
-Forward = Callable[[nn.Module, Any], Any]
-
-
-def default_forward(model: nn.Module, batch: Any) -> Any:
-    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``."""
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    if isinstance(batch, list | tuple):
-        return model(batch[0])
-    return model(batch)

@@ -1,4 +1,4 @@
-"""Which convolutions take part, and their input maps while the model runs."""
+"""Modules: look through wrappers, run a model without side effects, and replace parts of it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,153 @@ from torch.nn.modules.batchnorm import _BatchNorm
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Predicate = Callable[[str, nn.Module], bool]
 
-# Modules that wrap another one in place and show up as a part of its qualified name.
+# Modules that wrap another one in place and appear as a part of its qualified name.
 _WRAPPER_PARTS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 
 
+# Wrappers and names
+
+
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The user's own module inside DistributedDataParallel, a compiled module, or Fabric's wrapper."""
-    return _layers(model)[-1]
+    """Return the user's own module inside DistributedDataParallel, a compiled module, or Fabric's wrapper."""
+    return _unwrapping(model)[-1]
 
 
 def for_one_process(model: nn.Module) -> nn.Module:
-    """The model to call where no other process takes part: the user's own module, in the precision of Fabric if any."""
-    *wrappers, module = _layers(model)
+    """Return the model to call without other processes: the user's own module, under Fabric's precision if any."""
+    *wrappers, module = _unwrapping(model)
     for wrapper in wrappers:
         if _is_fabric(wrapper):
             return type(wrapper)(module, wrapper._strategy)
     return module
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """A model and what it wraps, from the outermost wrapper to the user's own module."""
+def plain_name(name: str) -> str:
+    """Return a qualified name without the parts that wrappers add to it."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPER_PARTS)
+
+
+def named_convolutions(model: nn.Module) -> dict[str, Convolution]:
+    """Return every convolution by its qualified name, whatever the model is wrapped in."""
+    return {
+        plain_name(name): module
+        for name, module in unwrap_model(model).named_modules()
+        if isinstance(module, Convolution)
+    }
+
+
+# Running a model without side effects
+
+
+@contextmanager
+def quiet_evaluation(model: nn.Module) -> Iterator[None]:
+    """Run a model in evaluation mode, without gradients and uncompiled; restores every module's `training` flag."""
+    training = {module: module.training for module in model.modules()}
+    for module in training:
+        # Not module.eval(): a user's own train() or eval() may do more than set the flag.
+        module.training = False
+    try:
+        with torch.no_grad(), _nothing_compiled():
+            yield
+    finally:
+        for module, flag in training.items():
+            module.training = flag
+
+
+@contextmanager
+def keeping_buffers(model: nn.Module) -> Iterator[None]:
+    """Restore all buffers: some modules write to theirs even in evaluation mode (counters, caches, codebooks)."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, value in buffers:
+            module._buffers[name] = buffer
+            # Through .data: a backward pass that is still to come must not count this as a change.
+            buffer.data.copy_(value)
+
+
+@contextmanager
+def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Yield a function that gathers a model sharded with `fully_shard` for one forward pass of each process.
+
+    The forward pass then communicates with no other process, so processes without a batch need not take part. (A
+    sharded unit that is called twice in one forward pass gathers itself again: all processes then need the same number
+    of batches.) All processes must call the function together; for any other model it does nothing.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    units = [module for module in model.modules() if fsdp is not None and isinstance(module, fsdp.FSDPModule)]
+    inner = {part for unit in units for part in unit.modules() if part is not unit}
+
+    def gather() -> None:
+        for unit in units:
+            # Without a forward pass in between, the unit is still gathered and would not take part.
+            unit.reshard()
+            unit.unshard()
+
+    try:
+        yield gather
+    except Exception:
+        for unit in set(units) - inner:
+            # An interrupted forward pass would confuse the next one. Older versions cannot reset, and newer ones only
+            # after the very first forward pass.
+            with suppress(AttributeError):
+                unit.reset_iter_state()
+        raise
+    finally:
+        for unit in units:
+            unit.reshard()
+
+
+# Surgery
+
+
+def replace_module_(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Replace a module by another one, everywhere in the model where it is registered."""
+    for parent in list(model.modules()):
+        for name, child in parent._modules.items():
+            if child is old:
+                parent._modules[name] = new
+
+
+def tied_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters that several modules hold: replacing one of these would untie them."""
+    holders = Counter(
+        parameter for module in model.modules() for parameter in module._parameters.values() if parameter is not None
+    )
+    return {parameter for parameter, count in holders.items() if count > 1}
+
+
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """Return all BatchNorms inside a module."""
+    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
+
+
+def nearest_batch_norm(model: nn.Module, layer: nn.Module) -> _BatchNorm | None:
+    """Return the next BatchNorm after a layer in the order of registration, or else the last one before it.
+
+    Good enough to copy settings from (kind, epsilon, parameter group). Whether it follows the layer in the forward
+    pass is a different question.
+    """
+    inside = set(layer.modules())
+    before: _BatchNorm | None = None
+    seen = False
+    for module in model.modules():
+        seen = seen or module is layer
+        if isinstance(module, nn.BatchNorm2d | nn.SyncBatchNorm) and module not in inside:
+            if seen:
+                return module
+            before = module
+    return before
+
+
+def _unwrapping(model: nn.Module) -> list[nn.Module]:
+    """Return a model and what it wraps, from the outermost wrapper to the user's own module."""
     layers = [model]
     while True:
         model = layers[-1]
@@ -49,127 +176,10 @@ def _is_fabric(model: nn.Module) -> bool:
     return type(model).__name__ == "_FabricModule"
 
 
-def named_convolutions(model: nn.Module) -> dict[str, Convolution]:
-    """Every convolution by its qualified name, whatever the model is wrapped in."""
-    return {
-        plain_name(name): module
-        for name, module in unwrap_model(model).named_modules()
-        if isinstance(module, Convolution)
-    }
-
-
-@contextmanager
-def quiet_evaluation(model: nn.Module) -> Iterator[None]:
-    """Run a model without leaving a trace: evaluation mode, no gradients, nothing compiled; flags restored."""
-    training = {module: module.training for module in model.modules()}
-    for module in training:
-        # Not module.eval(): a user's own train() or eval() may do more than set the flag.
-        module.training = False
-    try:
-        with torch.no_grad(), _nothing_compiled():
-            yield
-    finally:
-        for module, flag in training.items():
-            module.training = flag
-
-
-@contextmanager
-def keeping_buffers(model: nn.Module) -> Iterator[None]:
-    """Put all buffers back: some modules write to theirs even in evaluation mode (counters, caches, codebooks)."""
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        for module, name, buffer, value in buffers:
-            module._buffers[name] = buffer
-            # By way of .data: a backward pass that is still to come must not take it for a change.
-            buffer.data.copy_(value)
-
-
-@contextmanager
-def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
-    """Gives a function that puts a model sharded with `fully_shard` together, for one forward pass of each process.
-
-    The forward pass then talks to no other process, so that processes without a batch need not take part. (A sharded
-    unit that is called twice in one forward pass still gathers itself again: then all need equally many batches.) All
-    processes must call the function together; for any other model it does nothing.
-    """
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    units = [module for module in model.modules() if fsdp is not None and isinstance(module, fsdp.FSDPModule)]
-    inner = {part for unit in units for part in unit.modules() if part is not unit}
-
-    def gather() -> None:
-        for unit in units:
-            # Where no forward pass has come in between, it is whole still, and would not take part.
-            unit.reshard()
-            unit.unshard()
-
-    try:
-        yield gather
-    except Exception:
-        for unit in set(units) - inner:
-            # A forward pass that broke off would confuse the next one. Older versions cannot tidy up after it, and
-            # newer ones only after the first forward pass of all.
-            with suppress(AttributeError):
-                unit.reset_iter_state()
-        raise
-    finally:
-        for unit in units:
-            unit.reshard()
-
-
 def _nothing_compiled() -> AbstractContextManager[None]:
-    """A compiled module would not see hooks that came after it was compiled."""
+    """Run compiled modules uncompiled: they do not see hooks that were added after compilation."""
     if "torch._dynamo" not in sys.modules:
         # Nothing can be compiled yet, and importing the compiler takes seconds.
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
-
-
-def plain_name(name: str) -> str:
-    """A qualified name without the parts that wrappers add to it."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPER_PARTS)
-
-
-def replace_module_(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Puts a module in another one's place, everywhere in the model where that one is registered."""
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child is old:
-                parent._modules[name] = new
-
-
-def tied_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Parameters that several modules hold: replacing one of these would untie them."""
-    holders = Counter(
-        parameter for module in model.modules() for parameter in module._parameters.values() if parameter is not None
-    )
-    return {parameter for parameter, count in holders.items() if count > 1}
-
-
-def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """All BatchNorms inside a module."""
-    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
-
-
-def nearest_batch_norm(model: nn.Module, layer: nn.Module) -> _BatchNorm | None:
-    """The next BatchNorm after a layer in the order of registration, or else the last one before it.
-
-    Good enough to copy settings from (kind, epsilon, parameter group); whether it really follows is another
-    question, which `following_batch_norms` answers.
-    """
-    inside = set(layer.modules())
-    before: _BatchNorm | None = None
-    seen = False
-    for module in model.modules():
-        seen = seen or module is layer
-        if isinstance(module, nn.BatchNorm2d | nn.SyncBatchNorm) and module not in inside:
-            if seen:
-                return module
-            before = module
-    return before
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance

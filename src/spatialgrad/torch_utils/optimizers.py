@@ -1,17 +1,80 @@
-"""Handing parameters to an optimizer, and taking them away, while everything else keeps its state."""
+"""Optimizers: look through wrappers, act on gradients before a step, and exchange parameters."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-__all__ = ["growable", "hand_over_", "parameter_siblings", "sort_parameters_"]
+# Wrappers
 
 
-def growable(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimizer inside wrappers, if it can get new parameters.
+def unwrap_optimizer(optimizer: Any) -> Optimizer:
+    """Return the optimizer that really steps, inside the wrappers of Accelerate, Fabric, Lightning or Lookahead."""
+    seen: set[int] = set()
+    while id(optimizer) not in seen:
+        seen.add(id(optimizer))
+        for attribute in ("optimizer", "base_optimizer", "_base_optimizer"):
+            inner = getattr(optimizer, attribute, None)
+            if hasattr(inner, "param_groups"):
+                optimizer = inner
+                break
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}.")
+    return optimizer
+
+
+def unwrap_optimizers(optimizers: Any) -> list[Optimizer]:
+    """Return the optimizers that really step, given one or a list; wrappers that share one count once."""
+    several = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
+    if not several:
+        raise ValueError("No optimizer to attach to: the list is empty.")
+    return list(dict.fromkeys(map(unwrap_optimizer, several)))
+
+
+def parameter_ids(optimizer: Optimizer) -> set[int]:
+    """Return the identities of all parameters that an optimizer updates."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+# Closures
+
+
+def act_on_gradients(
+    action: Callable[[], None], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Run an action as soon as an optimizer step has its gradients; the body of a step pre-hook.
+
+    ``step()`` finds the gradients in place, so the action runs at once. ``step(closure)`` computes them in the
+    closure, so the action runs after every call of the closure.
+
+    Args:
+        action: Reads or changes the gradients.
+        args: The positional arguments that the hook got; the first one is the optimizer.
+        kwargs: The keyword arguments that the hook got.
+
+    Returns:
+        What the hook must return: None, or the step's arguments with the closure replaced.
+    """
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        action()
+        return None
+    replaced = partial(_call_then_act, closure, action)
+    if len(args) > 1:
+        return (args[0], replaced, *args[2:]), kwargs
+    return args, {**kwargs, "closure": replaced}
+
+
+# Exchanging parameters
+
+
+def growable(optimizer: Any) -> Optimizer:
+    """Return the torch optimizer inside wrappers, provided that parameters can be added to it.
 
     Raises:
         TypeError: If there is none inside.
@@ -19,28 +82,28 @@ def growable(optimizer: Any) -> torch.optim.Optimizer:
     """
     inner = unwrap_optimizer(optimizer)
     if isinstance(inner, torch.optim.LBFGS):
-        raise ValueError("LBFGS cannot get new parameters: create it after the conversion.")
+        raise ValueError("LBFGS does not accept new parameters: create it after the conversion.")
     return inner
 
 
 def hand_over_(
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     model: nn.Module,
     *,
     added: Mapping[nn.Parameter, Iterable[nn.Parameter]],
     removed: Iterable[nn.Parameter] = (),
 ) -> None:
-    """Adds and removes parameters of an optimizer, in place.
+    """Add parameters to an optimizer and remove others, in place.
 
     Args:
-        optimizer: The optimizer; the state of parameters that stay is not touched.
+        optimizer: The optimizer; the state of the remaining parameters is not touched.
         model: The model after the change, for the names and the order of the parameters.
-        added: New parameters, each with the older ones whose group it shall join: the first that the optimizer
-            has decides.
-        removed: Parameters to take out, with their state.
+        added: New parameters, each with older ones whose parameter group it should join; the first of these that the
+            optimizer holds decides.
+        removed: Parameters to remove, together with their state.
 
     Raises:
-        ValueError: If the optimizer has none of the older parameters.
+        ValueError: If the optimizer holds none of the older parameters.
     """
     group_of = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -48,7 +111,7 @@ def hand_over_(
         group = next((group_of[sibling] for sibling in siblings if sibling in group_of), None)
         if group is None:
             raise ValueError(
-                f"The optimizer does not have the parameters that {names[parameter]!r} belongs with. Pass the "
+                f"The optimizer does not hold the parameters that {names[parameter]!r} belongs with. Pass the "
                 "optimizer that trains this layer, or leave the layer out with include=."
             )
         group["params"].append(parameter)
@@ -65,10 +128,11 @@ def hand_over_(
     sort_parameters_(optimizer, model)
 
 
-def sort_parameters_(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-    """Puts each group's parameters into the model's order, whatever the history of changes was.
+def sort_parameters_(optimizer: Optimizer, model: nn.Module) -> None:
+    """Sort each group's parameters into the model's order.
 
-    An optimizer's `state_dict` knows parameters by position only, so the order must follow from the structure.
+    An optimizer's `state_dict` knows parameters by position only, so the order must follow from the model's structure
+    and not from the history of changes.
     """
     position = {parameter: i for i, parameter in enumerate(model.parameters())}
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -83,12 +147,12 @@ def sort_parameters_(optimizer: torch.optim.Optimizer, model: nn.Module) -> None
 def parameter_siblings(
     module: nn.Module, convolution: list[nn.Parameter], norm: list[nn.Parameter]
 ) -> dict[nn.Parameter, list[nn.Parameter]]:
-    """For every parameter of a module the older parameters whose optimizer group it belongs to, best first.
+    """Return for every parameter of a module the older parameters whose optimizer group it belongs to, best first.
 
     Args:
-        module: A block, or a convolution that may have got a bias.
-        convolution: The parameters of the convolution in whose place it stands: weight and perhaps bias.
-        norm: The parameters of the BatchNorm that it takes over, or of one close by: weight and bias, or none.
+        module: A block, or a convolution that may have gained a bias.
+        convolution: The parameters of the convolution that it replaces: weight, and bias if there is one.
+        norm: The parameters of the BatchNorm that it absorbs, or of one nearby: weight and bias, or none.
     """
     siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
@@ -100,29 +164,8 @@ def parameter_siblings(
     return siblings
 
 
-def unwrap_optimizer(optimizer: Any) -> Optimizer:
-    """The optimizer that really steps, inside the wrappers of Accelerate, Fabric, Lightning or Lookahead."""
-    seen: set[int] = set()
-    while id(optimizer) not in seen:
-        seen.add(id(optimizer))
-        for attribute in ("optimizer", "base_optimizer", "_base_optimizer"):
-            inner = getattr(optimizer, attribute, None)
-            if hasattr(inner, "param_groups"):
-                optimizer = inner
-                break
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}.")
-    return optimizer
-
-
-def unwrap_optimizers(optimizers: Any) -> list[Optimizer]:
-    """The optimizers that really step, of one optimizer or a list of them; wrappers that share one count once."""
-    several = optimizers if isinstance(optimizers, list | tuple) else [optimizers]
-    if not several:
-        raise ValueError("There is no optimizer to attach to: the list is empty.")
-    return list(dict.fromkeys(map(unwrap_optimizer, several)))
-
-
-def parameter_ids(optimizer: Optimizer) -> set[int]:
-    """The identities of all parameters that an optimizer updates."""
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+def _call_then_act(closure: Callable[[], Any], action: Callable[[], None]) -> Any:
+    with torch.enable_grad():
+        loss = closure()
+    action()
+    return loss

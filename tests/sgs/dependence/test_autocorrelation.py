@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from spatialgrad import autocorrelation
-from spatialgrad.sgs.dependence import Autocorrelation, Window
-from spatialgrad.sgs.dependence.window import shifted_pair
+from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
+from spatialgrad.sgs.dependence.window import Window, shifted_pair
 
 
 @pytest.mark.parametrize(("size", "kernel_size"), [((40,), (5,)), ((12, 13), (3, 5)), ((6, 7, 8), (3, 3, 3))])

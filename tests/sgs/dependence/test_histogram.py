@@ -1,21 +1,19 @@
-import math
-import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
 
-from spatialgrad.sgs.dependence import histogram
-from spatialgrad.sgs.dependence import histogram_numba as compiled
+from spatialgrad import normalized_mutual_information
+from spatialgrad.sgs import dependence
+from spatialgrad.sgs.dependence import histogram, histogram_numba
 from spatialgrad.sgs.dependence.estimator import channel_ranges
 from spatialgrad.sgs.dependence.window import Window, shifted_pair
 
 WAYS = {
     "bincount": histogram._count_by_bincount_,
     "scatter": histogram._count_by_scatter_,  # what a GPU runs; the same code on the CPU
-    "compiled": compiled.count_pairs_,
+    "compiled": histogram_numba.count_pairs_,
 }
 
 
@@ -88,41 +86,41 @@ def test_quantize_survives_extreme_ranges_and_constants():
     assert out[0].tolist() == [[0, 1, 1], [0, 0, 0], [0, 1, 1]]
 
 
-def test_ranges_keep_hold_of_what_is_not_finite():
-    maps = torch.tensor([[[1.0, math.nan], [1.0, math.inf], [1.0, -math.inf], [1.0, 2.0]]])
-    low, high = channel_ranges(maps)
-    assert low.tolist() == [-math.inf, 1.0, -math.inf, 1.0]
-    assert high.tolist() == [math.inf, math.inf, 1.0, 2.0]
+@pytest.fixture
+def _numba_not_loaded(monkeypatch):
+    """As in a fresh process: nothing knows yet whether the compiled kernel works."""
+    monkeypatch.delitem(sys.modules, histogram_numba.__name__)
+    monkeypatch.delattr(dependence, "histogram_numba")
+    histogram.has_compiled_kernel.cache_clear()
+    yield
+    histogram.has_compiled_kernel.cache_clear()
 
 
-def test_ranges_without_zeros():
-    low, high = channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
-    assert (low[0], high[0]) == (2.0, 3.0)
-    assert (low[1], high[1]) == (math.inf, -math.inf)
+@pytest.mark.usefixtures("_numba_not_loaded")
+def test_a_numba_that_cannot_be_imported_stops_nobody(tmp_path, monkeypatch):
+    (tmp_path / "numba.py").write_text("raise ImportError('Numba needs another NumPy')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "numba")
+    maps = torch.rand(1, 1, 8, 8)
+    with pytest.warns(UserWarning, match="does not work, so counting is slower: Numba needs another NumPy"):
+        S = normalized_mutual_information(maps, 3)
+    assert S.shape == (1, 3, 3)
+    assert torch.equal(normalized_mutual_information(maps, 3), S)  # it says so once
 
 
-@pytest.mark.parametrize("problem", ["import", "cache"])
-def test_a_numba_that_does_not_work_stops_nobody(problem, tmp_path):
-    """In a fresh process: numba refuses to be imported, or finds no folder for its cache."""
-    if problem == "import":
-        (tmp_path / "numba.py").write_text("raise ImportError('Numba needs another NumPy')")
-    else:
-        (tmp_path / "sitecustomize.py").write_text(
-            "import numba\nplain = numba.njit\n"
-            "def njit(*a, cache=False, **k):\n"
-            "    if cache: raise RuntimeError('cannot cache function: no locator available')\n"
-            "    return plain(*a, **k)\n"
-            "numba.njit = njit\n"
-        )
-    code = (
-        "import warnings, torch; warnings.simplefilter('ignore')\n"
-        "from spatialgrad import normalized_mutual_information\n"
-        "print(normalized_mutual_information(torch.arange(64.).view(1, 1, 8, 8), 3).shape)"
-    )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout == "torch.Size([1, 3, 3])\n", done.stderr
+@pytest.mark.usefixtures("_numba_not_loaded")
+def test_a_numba_without_a_folder_for_its_cache_stops_nobody(monkeypatch):
+    asked = []
+
+    def njit(*, nogil, cache=False):
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr("numba.njit", njit)
+    assert normalized_mutual_information(torch.rand(1, 1, 8, 8), 3).shape == (1, 3, 3)
+    assert asked == [True, False]
 
 
 @pytest.mark.parametrize(("pairs", "bins"), [(1, 2), (2, 2), (1024, 11), (1025, 12), (295936, 20)])

@@ -8,10 +8,11 @@ from sklearn.metrics import mutual_info_score
 from torch.nn import functional as F
 
 from spatialgrad import autocorrelation, normalized_mutual_information
-from spatialgrad.sgs.dependence import Autocorrelation, MutualInformation, Window, histogram, mutual_information
+from spatialgrad.sgs.dependence import histogram, mutual_information
+from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
 from spatialgrad.sgs.dependence.estimator import channel_ranges
-from spatialgrad.sgs.dependence.mutual_information import nmi_from_counts
-from spatialgrad.sgs.dependence.window import shifted_pair
+from spatialgrad.sgs.dependence.mutual_information import MutualInformation, nmi_from_counts
+from spatialgrad.sgs.dependence.window import Window, shifted_pair
 
 
 def smooth(*shape):

@@ -84,7 +84,7 @@ def test_shifted_pair_pairs_each_pixel_with_its_neighbour():
         ({"kernel_size": (3, 3), "padding": "some"}, "'same' or 'valid'"),
         ({"kernel_size": (3, 3), "padding_mode": "mirror"}, "mirror"),
         ({"kernel_size": (3,) * 4}, "1 to 3 spatial"),
-        ({"kernel_size": 3}, "leaves open"),
+        ({"kernel_size": 3}, "leaves the number of dimensions open"),
     ],
 )
 def test_bad_geometry_is_named(arguments, message):

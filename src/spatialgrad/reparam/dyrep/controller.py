@@ -6,9 +6,8 @@ Huang et al., DyRep: Bootstrapping Training with Dynamic Re-parameterization (CV
 import logging
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -33,7 +32,14 @@ from spatialgrad.reparam.dyrep.scores import SCORES, ScoreRecord
 from spatialgrad.torch_utils.distributed import is_distributed
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, nearest_batch_norm, unwrap_model
-from spatialgrad.torch_utils.optimizers import growable, hand_over_, parameter_ids, parameter_siblings, sort_parameters_
+from spatialgrad.torch_utils.optimizers import (
+    act_on_gradients,
+    growable,
+    hand_over_,
+    parameter_ids,
+    parameter_siblings,
+    sort_parameters_,
+)
 
 __all__ = ["Adjustment", "DyRep", "DyRepConfig"]
 
@@ -304,19 +310,4 @@ class DyRep:
             self._wrapper = None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None:
-            self.record()
-            return None
-        # The closure computes the gradients, so they are not there yet.
-        wrapped = partial(_record_after, closure, self.record)
-        if len(args) > 1:
-            return (args[0], wrapped, *args[2:]), kwargs
-        return args, {**kwargs, "closure": wrapped}
-
-
-def _record_after(closure: Callable[[], Any], record: Callable[[], None]) -> Any:
-    with torch.enable_grad():
-        loss = closure()
-    record()
-    return loss
+        return act_on_gradients(self.record, args, kwargs)

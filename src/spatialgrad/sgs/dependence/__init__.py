@@ -1,16 +1,8 @@
-"""Measures of spatial dependence: pure functions on maps, and the streaming estimators beneath them."""
+"""Measures of spatial dependence S: pure functions of maps, and their streaming estimators.
 
-from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation, autocorrelation
-from spatialgrad.sgs.dependence.estimator import Estimator, FunctionEstimator
-from spatialgrad.sgs.dependence.mutual_information import MutualInformation, normalized_mutual_information
-from spatialgrad.sgs.dependence.window import Window
-
-__all__ = [
-    "Autocorrelation",
-    "Estimator",
-    "FunctionEstimator",
-    "MutualInformation",
-    "Window",
-    "autocorrelation",
-    "normalized_mutual_information",
-]
+- `mutual_information`: normalized mutual information, the paper's measure, from joint histograms
+- `autocorrelation`: linear correlation, the paper's ablation
+- `estimator`: the protocol of all streaming estimators, and one that wraps a user's function
+- `window`: the geometry of a kernel: displacements, padding, layout
+- `histogram`: quantization and joint counts; `histogram_numba` is the compiled version of the extra ``[fast]``
+"""

@@ -1,4 +1,4 @@
-"""Linear correlation between the pixels of a map and their displaced neighbours (the paper's ablation)."""
+"""Autocorrelation: linear correlation between the pixels of a map and their neighbours (the paper's ablation)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, require_maps
+from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece
 from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
 from spatialgrad.torch_utils.distributed import Reduction
 
@@ -22,9 +22,9 @@ def autocorrelation(
     dilation: int | Sequence[int] = 1,
     padding_mode: str = "zeros",
 ) -> Tensor:
-    """Measure the correlation of a map with itself, shifted to each neighbour that a kernel sees.
+    """Measure the correlation of each pixel with every neighbour that a kernel sees.
 
-    The absolute value of Pearson's coefficient is taken: a strong negative correlation is a strong dependence too.
+    This is the absolute value of Pearson's coefficient: a strong negative correlation is a strong dependence, too.
 
     Args:
         maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
@@ -34,18 +34,24 @@ def autocorrelation(
         padding_mode: The convolution's padding mode.
 
     Returns:
-        S of shape (channels, *kernel_size), 1 at the centre. Channels without variance are NaN.
+        S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device supports it. Channels
+        without variance are NaN.
+
+    Example:
+        >>> import torch
+        >>> stripes = torch.tensor([0.0, 1.0]).repeat(8).view(1, 1, 16)
+        >>> autocorrelation(stripes, 3)
+        tensor([[1., 1., 1.]], dtype=torch.float64)
     """
-    num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
-    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
-    estimator = Autocorrelation(maps.shape[1], window, maps.device)
-    return measure_in_one_piece(estimator, maps)
+    return measure_in_one_piece(
+        Autocorrelation, maps, kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode
+    )
 
 
 class Autocorrelation:
-    """Streaming form of `autocorrelation`: first the ranges of all maps, then moments about their middle.
+    """Streaming form of `autocorrelation`: ranges in the first pass, moments about their midpoints in the second.
 
-    Moments about the middle of the range do not cancel, however far from 0 a channel lies.
+    Moments about the midpoint of the range do not cancel, however far from 0 the values of a channel are.
     """
 
     num_passes: ClassVar[int] = 2
@@ -72,13 +78,13 @@ class Autocorrelation:
                 self._moments[row] += torch.stack([number, *sums])
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Ranges, or moments."""
+        """Return the ranges, or the moments."""
         if self._moments is None:
             return self._ranges.partials()
         return [(self._moments, "sum")]
 
     def end_pass(self) -> None:
-        """After the first pass, check the ranges and make room for the moments."""
+        """After the first pass, check the ranges and allocate the moments."""
         if self._moments is not None:
             return
         self._ranges.check()
@@ -86,13 +92,13 @@ class Autocorrelation:
         self._moments = self._ranges.low.new_zeros(shape)
 
     def dependence(self) -> Tensor:
-        """S, shape (channels, *kernel_size)."""
+        """Return S, shape (channels, *kernel_size)."""
         if self._moments is None:
-            raise RuntimeError("The moments were not taken yet: two passes come before the result.")
+            raise RuntimeError("No moments yet: finish two passes before asking for the dependence.")
         number, p, q, pp, qq, pq = self._moments.unbind(1)
         covariance = pq * number - p * q
         variances = (pp * number - p * p) * (qq * number - q * q)
-        # Rounding leaves a trace of variance in a channel that has none.
+        # Rounding errors look like a small variance in a channel that has none.
         usable = variances > (pp * number * torch.finfo(pp.dtype).eps * 16) * (qq * number)
         correlation = (covariance / variances.sqrt()).abs().clamp(max=1)
         values = torch.where(usable, correlation, math.nan)

@@ -1,9 +1,9 @@
-"""What every streaming measure of spatial dependence offers to whoever feeds it with maps."""
+"""Estimators: the protocol of all streaming measures of dependence, and what they share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 import torch
@@ -12,11 +12,14 @@ from torch import Tensor
 from spatialgrad.sgs.dependence.window import Window, blocks
 from spatialgrad.torch_utils.distributed import Reduction
 
+DependenceFunction = Callable[..., Tensor]
+"""``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
+
 
 class Estimator(Protocol):
-    """Sees the same maps `num_passes` times, in pieces, and then knows the dependence.
+    """Sees the same maps `num_passes` times, in pieces, and then knows their dependence.
 
-    Between two passes, and after the last, `partials` are combined over all processes and `end_pass` is called.
+    After each pass, `partials` are combined over all processes and `end_pass` is called.
     """
 
     num_passes: ClassVar[int]
@@ -25,29 +28,40 @@ class Estimator(Protocol):
         """Take in maps of shape (batch, channels, *spatial)."""
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """What this pass has gathered, each with the way to combine it over processes, in place."""
+        """Return what this pass has gathered, and how to combine each tensor over processes, in place."""
 
     def end_pass(self) -> None:
         """Close the pass; raises `ValueError` if its maps cannot be used."""
 
     def dependence(self) -> Tensor:
-        """S, shape (channels, *kernel_size); NaN for channels that carry no information."""
+        """Return S, shape (channels, *kernel_size); NaN for channels that carry no information."""
 
 
-def measure_in_one_piece(estimator: Estimator, maps: Tensor) -> Tensor:
-    """The dependence of maps that are all there at once."""
+EstimatorFactory = Callable[[int, Window, torch.device], Estimator]
+"""Builds an estimator for a number of channels, a window and a device."""
+
+
+def measure_in_one_piece(
+    make_estimator: EstimatorFactory,
+    maps: Tensor,
+    kernel_size: int | Sequence[int],
+    *,
+    padding: int | str | Sequence[int],
+    dilation: int | Sequence[int],
+    padding_mode: str,
+) -> Tensor:
+    """Return the dependence of maps that are available all at once; arguments as torch's convolutions take them."""
+    num_dims = _check_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
+    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
+    estimator = make_estimator(maps.shape[1], window, maps.device)
     for _ in range(estimator.num_passes):
         estimator.observe(maps)
         estimator.end_pass()
     return estimator.dependence()
 
 
-DependenceFunction = Callable[..., Tensor]
-"""``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
-
-
 class FunctionEstimator:
-    """Averages a function of single batches, so that any measure of dependence can be plugged in."""
+    """Averages a user's function over batches, so that any measure of dependence can be used."""
 
     num_passes: ClassVar[int] = 1
 
@@ -57,11 +71,11 @@ class FunctionEstimator:
         self._weight = torch.zeros(channels, dtype=self._total.dtype, device=device)
 
     def observe(self, maps: Tensor) -> None:
-        """Add the function's result for these maps, weighted by their number."""
+        """Add the function's result for these maps, weighted by the batch size."""
         window = self._window
         symmetric = all(before == after for before, after in window.padding)
         if not symmetric:
-            # A function takes one number per side; what it cannot be told is done for it.
+            # Functions take one number per dimension, so padding that differs between sides is done here.
             maps = window.pad(maps)
         result = self._function(
             maps,
@@ -81,76 +95,56 @@ class FunctionEstimator:
         self._weight += usable * len(maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Weighted sums and weights."""
+        """Return weighted sums and weights."""
         return [(self._total, "sum"), (self._weight, "sum")]
 
     def end_pass(self) -> None:
-        """Nothing to check: what is not finite was left out."""
+        """Do nothing: non-finite values were left out."""
 
     def dependence(self) -> Tensor:
-        """The weighted mean; NaN (0 / 0) for channels that never gave a number."""
+        """Return the weighted mean; NaN (0 / 0) for channels that were never finite."""
         return self._total / _like(self._weight, self._total)
 
 
-def require_maps(maps: Tensor, kernel_dims: int | None) -> int:
-    """Check that maps look like (batch, channels, *spatial) and return the number of spatial dimensions."""
-    if not maps.is_floating_point():
-        raise TypeError(f"Expected floating point maps, got {maps.dtype}; call .float() on them first.")
-    num_dims = maps.dim() - 2
-    if num_dims not in (1, 2, 3) or (kernel_dims is not None and kernel_dims != num_dims):
-        wanted = kernel_dims or "1, 2 or 3"
-        raise ValueError(
-            f"Expected maps of shape (batch, channels, ...) with {wanted} spatial dimensions, "
-            f"got shape {tuple(maps.shape)}."
-        )
-    if maps.numel() == 0:
-        raise ValueError(f"The maps are empty: shape {tuple(maps.shape)}.")
-    return num_dims
-
-
 def wide_dtype(device: torch.device) -> torch.dtype:
-    """The widest floating dtype that the device can calculate with."""
+    """Return the widest floating point dtype that a device supports."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def _like(per_channel: Tensor, values: Tensor) -> Tensor:
-    return per_channel.view(-1, *(1,) * (values.dim() - 1))
-
-
 class Ranges:
-    """Smallest and largest value of each channel over many maps."""
+    """The smallest and largest value of each channel over many maps."""
 
     def __init__(self, channels: int, device: torch.device) -> None:
         self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
         self.high = torch.full_like(self.low, -math.inf)
 
     def observe(self, maps: Tensor, *, skip_zeros: bool = False) -> None:
-        """Widen the ranges to take in maps; see `channel_ranges`."""
+        """Extend the ranges to include maps; see `channel_ranges`."""
         low, high = channel_ranges(maps, skip_zeros=skip_zeros)
         torch.minimum(self.low, low.to(self.low), out=self.low)
         torch.maximum(self.high, high.to(self.high), out=self.high)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Both limits, each with the way to combine it over processes."""
+        """Return both limits and how to combine each over processes."""
         return [(self.low, "min"), (self.high, "max")]
 
     def check(self) -> None:
-        """Raise if any map held a value that is not finite."""
+        """Raise `ValueError` if any map contained a non-finite value."""
         if bool(((self.low == -math.inf) | (self.high == math.inf)).any()):
-            raise ValueError("the maps hold NaN or infinite values")
+            raise ValueError("the maps contain NaN or infinite values")
 
 
 def channel_ranges(maps: Tensor, *, skip_zeros: bool = False) -> tuple[Tensor, Tensor]:
-    """Smallest and largest value of each channel.
+    """Return the smallest and largest value of each channel.
 
     Args:
         maps: Shape (batch, channels, *spatial).
         skip_zeros: Leave out values that are exactly 0.
 
     Returns:
-        Two tensors of shape (channels,). Values that are not finite show as −inf below and +inf above, so that a
-        minimum or maximum over several calls or processes cannot lose them. A channel with nothing to look at has
-        +inf below and −inf above.
+        Two tensors of shape (channels,). A channel with non-finite values gets −inf as the smallest or +inf as the
+        largest value, so that a minimum or maximum over several calls or processes preserves them. A channel without
+        values gets +inf as the smallest and −inf as the largest value.
     """
     channels = maps.shape[1]
     low = maps.new_full((channels,), math.inf)
@@ -166,3 +160,23 @@ def channel_ranges(maps: Tensor, *, skip_zeros: bool = False) -> tuple[Tensor, T
             high = torch.maximum(high, block.amax(over))
     invalid = low.isnan() | high.isnan()
     return low.masked_fill(invalid, -math.inf), high.masked_fill(invalid, math.inf)
+
+
+def _check_maps(maps: Tensor, kernel_dims: int | None) -> int:
+    """Check that maps have shape (batch, channels, *spatial) and return the number of spatial dimensions."""
+    if not maps.is_floating_point():
+        raise TypeError(f"Expected floating point maps, got {maps.dtype}; call .float() on them first.")
+    num_dims = maps.dim() - 2
+    if num_dims not in (1, 2, 3) or (kernel_dims is not None and kernel_dims != num_dims):
+        wanted = kernel_dims or "1, 2 or 3"
+        raise ValueError(
+            f"Expected maps of shape (batch, channels, ...) with {wanted} spatial dimensions, "
+            f"got shape {tuple(maps.shape)}."
+        )
+    if maps.numel() == 0:
+        raise ValueError(f"The maps are empty: shape {tuple(maps.shape)}.")
+    return num_dims
+
+
+def _like(per_channel: Tensor, values: Tensor) -> Tensor:
+    return per_channel.view(-1, *(1,) * (values.dim() - 1))

@@ -1,4 +1,4 @@
-"""Joint histograms of displaced pixels: one quantization per channel, integer counts per displacement."""
+"""Joint histograms of neighbouring pixels: one quantization per channel, integer counts per displacement."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from spatialgrad.sgs.dependence.window import BLOCK, Offset, blocks, shifted_pai
 
 
 def sturges_bins(num_pairs: int) -> int:
-    """Sturges' rule: 1 + ⌈log₂ n⌉ bins for n pairs."""
+    """Return the number of bins by Sturges' rule: 1 + ⌈log₂ n⌉ for n pairs."""
     return 1 + math.ceil(math.log2(max(num_pairs, 2)))
 
 
 def quantize(
     maps: Tensor, low: Tensor, high: Tensor, bins: int, *, zero_level: int | None = None, out: Tensor
 ) -> Tensor:
-    """Write each value's bin number, 0 … bins − 1, between its channel's `low` and `high`.
+    """Quantize values into bins 0 … bins − 1 of equal width between their channel's `low` and `high`.
 
     Args:
         maps: Shape (batch, channels, *spatial), finite.
         low: Shape (channels,).
         high: Shape (channels,); values above it fall into the last bin.
-        bins: Number of bins of equal width.
-        zero_level: If given, values that are exactly 0 get this number instead.
-        out: uint8 tensor of the shape of `maps`, written in place.
+        bins: Number of bins.
+        zero_level: If given, values that are exactly 0 get this level instead.
+        out: uint8 tensor of the shape of `maps`, written in place and returned.
     """
     shape = (1, -1, *(1,) * (maps.dim() - 2))
     dtype = torch.float64 if maps.dtype == torch.float64 else torch.float32
-    # Halves keep the width of the widest float range finite.
+    # Halves, because the width of the widest range would overflow.
     half = high.to(dtype) / 2 - low.to(dtype) / 2
-    # A range so small that its inverse overflows counts as no range.
+    # A range so small that its inverse overflows counts as empty.
     usable = half > bins / torch.finfo(dtype).max
     scale = torch.where(usable, bins / 2 / half, 0.0).view(shape)
     floor = torch.where(usable, low, 0.0).to(dtype).view(shape)
     start = 0
     for block in blocks(maps):
         target = out[start : start + len(block)]
-        # Truncation on the way to uint8 is the floor: nothing is negative here.
+        # Conversion to uint8 truncates, which is the floor of non-negative values.
         target.copy_(torch.sub(block, floor).mul_(scale).clamp_(0, bins - 1))
         if zero_level is not None:
             target.masked_fill_(block == 0, zero_level)
@@ -56,29 +56,29 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
 
     Args:
         counts: int32 or int64, shape (displacements, channels, levels, levels).
-        levels: uint8 levels, shape (batch, channels, *spatial), padded already.
+        levels: uint8 levels of the padded maps, shape (batch, channels, *spatial).
         displacements: Offsets in pixels, one per row of `counts`.
     """
     if levels.device.type != "cpu":
         _count_by_scatter_(counts, levels, displacements)
     elif has_compiled_kernel():
-        from spatialgrad.sgs.dependence import histogram_numba as compiled
+        from spatialgrad.sgs.dependence import histogram_numba
 
-        compiled.count_pairs_(counts, levels, displacements)
+        histogram_numba.count_pairs_(counts, levels, displacements)
     else:
         _count_by_bincount_(counts, levels, displacements)
 
 
 @functools.cache
 def has_compiled_kernel() -> bool:
-    """Whether the extra ``[fast]`` (numba) is installed and works here; says once if it is there but does not."""
+    """Return whether the extra ``[fast]`` (numba) works here; warns once if numba is installed but broken."""
     if importlib.util.find_spec("numba") is None:
         return False
     try:
         importlib.import_module("spatialgrad.sgs.dependence.histogram_numba")
     except Exception as error:
-        # Another package may have brought a numba that does not fit: that must not stop anybody's training.
-        warnings.warn(f"numba does not work here, so counting takes a little longer: {error}", stacklevel=2)
+        # Another package may have installed an incompatible numba, which must not stop a training run.
+        warnings.warn(f"numba is installed but does not work, so counting is slower: {error}", stacklevel=2)
         return False
     return True
 
@@ -86,7 +86,7 @@ def has_compiled_kernel() -> bool:
 def _pair_indices(
     counts: Tensor, levels: Tensor, displacements: Sequence[Offset], dtype: torch.dtype, block_size: int
 ) -> Iterator[tuple[int, Tensor]]:
-    """For each block and displacement, the flat index into that displacement's counts of every pair."""
+    """Yield, for each block and displacement, the flat index of every pair in that displacement's counts."""
     channels, num_levels = counts.shape[1:3]
     base = torch.arange(channels, device=levels.device, dtype=dtype) * num_levels**2
     base = base.view(1, -1, *(1,) * (levels.dim() - 2))
@@ -98,17 +98,17 @@ def _pair_indices(
 
 
 def _count_by_bincount_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
-    # Narrow indices halve the memory traffic, which is what this costs on a CPU: as many channels at a time as fit.
+    # Narrow indices halve the memory traffic, which dominates on a CPU: as many channels at a time as fit.
     fitting = torch.iinfo(torch.int16).max // counts[0, 0].numel()
     dtype = torch.int16 if fitting else torch.int32
-    for part, pixels in zip(counts.split(max(1, fitting), 1), levels.split(max(1, fitting), 1), strict=True):
+    for part, pixels in zip(*(torch.split(tensor, max(1, fitting), 1) for tensor in (counts, levels)), strict=True):
         cells = part[0].numel()
         for row, index in _pair_indices(part, pixels, displacements, dtype, max(BLOCK, 4 * cells)):
             part[row].view(-1).add_(torch.bincount(index, minlength=cells))
 
 
 def _count_by_scatter_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:
-    # bincount looks at its result's size on the host; scattering into fixed counts never waits.
+    # bincount synchronizes to learn the size of its result; scattering into fixed counts does not.
     one = torch.ones(1, dtype=counts.dtype, device=counts.device)
     for row, index in _pair_indices(counts, levels, displacements, torch.int64, 16 * BLOCK):
         counts[row].view(-1).scatter_add_(0, index, one.expand_as(index))

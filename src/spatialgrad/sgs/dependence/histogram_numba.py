@@ -1,4 +1,4 @@
-"""The compiled, multi-threaded counts of the extra ``[fast]``; only imported where numba is installed."""
+"""Compiled, multi-threaded joint histograms, for the extra ``[fast]``; imported only if numba is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spatialgrad.sgs.dependence.window import Offset
 
-# Rows shorter than this cost more to start than to walk.
+# Shorter rows cost more to set up than to traverse.
 SHORT_ROW = 16
 
 
@@ -24,7 +24,7 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
     missing = 5 - levels.dim()
     volume = levels.reshape(*levels.shape[:2], *(1,) * missing, *levels.shape[2:])
     padded_offsets = [(0,) * missing + offset for offset in displacements]
-    # The kernel walks along the last dimension: rows of pixels, or samples where the rows are short.
+    # The kernel runs along the last dimension: rows of pixels, or samples where the rows are short.
     if volume.shape[-1] < SHORT_ROW and len(volume) > volume.shape[-1]:
         walk, offsets = volume.permute(1, 2, 3, 4, 0), [(*offset, 0) for offset in padded_offsets]
     else:
@@ -36,7 +36,7 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
     if num_threads == 1:
         _count_channels(pixels, table, steps, 0, channels)
         return
-    # Threads of our own around a kernel that releases the GIL: numba's thread pools do not survive a fork.
+    # Python threads around a kernel that releases the GIL: numba's own thread pools do not survive a fork.
     edges = np.linspace(0, channels, 4 * num_threads + 1).astype(int)
     with ThreadPoolExecutor(num_threads) as pool:
         parts = [
@@ -50,7 +50,7 @@ def _compile(function: Callable[..., None]) -> Callable[..., None]:
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:
-        # Neither the package's folder nor the user's can hold a cache: compile anew in every process.
+        # Neither the package's nor the user's folder is writable: compile in every process.
         return numba.njit(nogil=True)(function)
 
 

@@ -1,20 +1,21 @@
-"""Normalized mutual information between the pixels of a map and their displaced neighbours."""
+"""Normalized mutual information between the pixels of a map and their neighbours (the paper's measure)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, require_maps, wide_dtype
+from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, wide_dtype
 from spatialgrad.sgs.dependence.histogram import count_pairs_, quantize, sturges_bins
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.torch_utils.distributed import Reduction
 
-MAX_BINS = 255  # levels are uint8, and one is kept for exact zeros
+MAX_BINS = 255  # levels are uint8, and one is reserved for exact zeros
 
 
 def normalized_mutual_information(
@@ -27,11 +28,11 @@ def normalized_mutual_information(
     bins: int | str = "sturges",
     drop_near: bool = False,
 ) -> Tensor:
-    """Measure how much a pixel tells about its neighbour, for each neighbour that a kernel sees.
+    """Measure how much a pixel tells about every neighbour that a kernel sees.
 
     For the values P of all pixels and Q of their neighbours at one displacement this is
-    (H(P) + H(Q) − H(P, Q)) / H(P, Q), with entropies of a joint histogram over the whole batch: 0 for independent
-    pixels, 1 where one determines the other.
+    (H(P) + H(Q) − H(P, Q)) / H(P, Q), with the entropies of a joint histogram over the whole batch: 0 for independent
+    pixels, 1 if each determines the other.
 
     Args:
         maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
@@ -41,26 +42,26 @@ def normalized_mutual_information(
         padding_mode: The convolution's padding mode.
         bins: Number of equal bins between a channel's smallest and largest value, or ``"sturges"``.
         drop_near: Leave out pairs with an exact zero and pairs in the same bin (the paper's ImageNet variant, for
-            high-resolution images full of repeated pixels).
+            high-resolution images with many repeated pixels).
 
     Returns:
-        S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device has it. Channels that
+        S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device supports it. Channels that
         carry no information are NaN.
 
     Example:
         >>> import torch
-        >>> S = normalized_mutual_information(torch.randn(8, 3, 32, 32), 3, padding=1)
-        >>> S.shape
+        >>> stripes = torch.tensor([0.0, 1.0]).repeat(8).view(1, 1, 16)
+        >>> normalized_mutual_information(stripes, 3)
+        tensor([[1., 1., 1.]], dtype=torch.float64)
+        >>> normalized_mutual_information(torch.rand(8, 3, 32, 32), 3, padding=1).shape
         torch.Size([3, 3, 3])
     """
-    num_dims = require_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
-    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
-    estimator = MutualInformation(maps.shape[1], window, maps.device, bins=bins, drop_near=drop_near)
-    return measure_in_one_piece(estimator, maps)
+    make = partial(MutualInformation, bins=bins, drop_near=drop_near)
+    return measure_in_one_piece(make, maps, kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode)
 
 
 class MutualInformation:
-    """Streaming form of `normalized_mutual_information`: first the ranges of all maps, then their counts."""
+    """Streaming form of `normalized_mutual_information`: ranges in the first pass, counts in the second."""
 
     num_passes: ClassVar[int] = 2
 
@@ -89,13 +90,13 @@ class MutualInformation:
             self._observe_counts(self._counts, maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Ranges and number of pixels, or the counts."""
+        """Return the ranges and numbers of pixels, or the counts."""
         if self._counts is None:
             return [*self._ranges.partials(), (self._num_pixels, "sum"), (self._num_nonzero, "sum")]
         return [(self._counts, "sum")]
 
     def end_pass(self) -> None:
-        """After the first pass, check the ranges and make room for the counts."""
+        """After the first pass, check the ranges and allocate the counts."""
         if self._counts is not None:
             return
         self._ranges.check()
@@ -103,25 +104,25 @@ class MutualInformation:
             self._ranges.low.clamp_(max=0)
             self._ranges.high.clamp_(min=0)
         num_pixels = int(self._num_pixels)
-        # What is dropped is no sample: of the values that stay, an average channel decides.
+        # Dropped values are no samples: the average number of remaining values per channel counts.
         samples = int(self._num_nonzero) // len(self._ranges.low) if self._drop_near else num_pixels
         self._num_bins = sturges_bins(samples) if isinstance(self._bins, str) else self._bins
         levels = self._num_bins + (1 if self._drop_near else 0)
-        # Known before anything is counted: no cell can hold more than all pixels.
+        # No cell can count more than all pixels.
         dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
         shape = (len(self._window.displacements), len(self._ranges.low), levels, levels)
         self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
 
     def dependence(self) -> Tensor:
-        """S, shape (channels, *kernel_size)."""
+        """Return S, shape (channels, *kernel_size)."""
         if self._counts is None:
-            raise RuntimeError("The maps were not counted yet: two passes come before the result.")
+            raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
         values = self._ranges.low.new_empty(len(self._ranges.low), len(self._counts))
         for column, counts in enumerate(self._counts):
             values[:, column] = nmi_from_counts(counts, drop_near=self._drop_near)
         if self._drop_near:
-            # Where no pair was left, nothing can be learned from the neighbour: 0. But where no pair was left at all,
-            # there is nothing to measure.
+            # A neighbour without any remaining pair tells nothing: 0. Without any pair at all, there is nothing to
+            # measure: NaN.
             nothing = values.isnan()
             values = torch.where(nothing & ~nothing.all(), 0.0, values)
         return self._window.arrange(values)
@@ -141,7 +142,7 @@ class MutualInformation:
         zero_level = self._num_bins if self._drop_near else None
         low, high = (limit.to(maps.dtype) for limit in (self._ranges.low, self._ranges.high))
         if self._pads_with_zeros:
-            # All zero pixels first, in the level of a zero, then the maps right into the middle of them.
+            # Fill with the level of a zero first, then quantize the maps right into the middle.
             zeros = maps.new_zeros(1, maps.shape[1], *(1,) * self._window.num_dims)
             level = torch.empty_like(zeros, dtype=torch.uint8)
             quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=level)
@@ -157,15 +158,14 @@ class MutualInformation:
 
 
 def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
-    """Normalized mutual information of one joint histogram per channel.
+    """Return the normalized mutual information of one joint histogram per channel.
 
     Args:
-        counts: Integer counts, shape (channels, levels, levels). With `drop_near` the last level is that of exact
-            zeros.
+        counts: Integer counts, shape (channels, levels, levels). With `drop_near`, exact zeros are in the last level.
         drop_near: Leave out exact zeros and the diagonal.
 
     Returns:
-        Shape (channels,), between 0 and 1; NaN where there is no entropy.
+        Shape (channels,), between 0 and 1; NaN where the joint entropy is 0.
     """
     joint = counts.to(wide_dtype(counts.device))
     if drop_near:
@@ -179,7 +179,7 @@ def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
 
 
 def check_bins(bins: int | str) -> None:
-    """Raise unless `bins` is a usable number of bins or the name of a rule."""
+    """Raise `ValueError` unless `bins` is a usable number of bins or the name of a rule."""
     if bins == "sturges" or (isinstance(bins, int) and 2 <= bins <= MAX_BINS):
         return
     raise ValueError(f"Invalid bins: {bins!r}; choose 'sturges' or a number from 2 to {MAX_BINS}.")

@@ -1,4 +1,4 @@
-"""The neighbourhood that a kernel sees: which displaced pixels are compared, and how maps are padded."""
+"""Windows: the neighbours that a kernel sees, how maps are padded, and how results are laid out."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from torch import Tensor, nn
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
+BLOCK = 1 << 20
+"""Number of elements that are processed at a time."""
+
 Offset = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A kernel's geometry, independent of its weights and of the stride."""
+    """The geometry of a kernel, independent of its weights and of the stride."""
 
     kernel_size: tuple[int, ...]
-    """One side per spatial dimension."""
+    """Kernel size per spatial dimension."""
     padding: tuple[tuple[int, int], ...]
     """Pixels added before and after, per spatial dimension."""
     dilation: tuple[int, ...]
-    """Distance of neighbouring kernel elements, per spatial dimension."""
+    """Distance between neighbouring kernel elements, per spatial dimension."""
     padding_mode: str = "zeros"
     """One of torch's padding modes for convolutions."""
 
@@ -61,7 +64,7 @@ class Window:
         """
         if isinstance(kernel_size, int):
             if num_dims is None:
-                raise ValueError(f"kernel_size={kernel_size} leaves open how many dimensions there are.")
+                raise ValueError(f"kernel_size={kernel_size} leaves the number of dimensions open; pass a tuple.")
             kernel_size = (kernel_size,) * num_dims
         sides = tuple(int(side) for side in kernel_size)
         if num_dims is not None and len(sides) != num_dims:
@@ -73,7 +76,7 @@ class Window:
             pads: tuple[tuple[int, int], ...] = ((0, 0),) * len(sides)
         elif padding == "same":
             totals = [step * (side - 1) for side, step in zip(sides, steps, strict=True)]
-            # torch adds the odd pixel at the end
+            # torch adds an odd pixel at the end
             pads = tuple((total // 2, total - total // 2) for total in totals)
         elif isinstance(padding, str):
             raise ValueError(f"Invalid padding: {padding!r}; choose a number, 'same' or 'valid'.")
@@ -83,7 +86,7 @@ class Window:
 
     @classmethod
     def of_convolution(cls, conv: nn.Module) -> Window:
-        """The window of a `torch.nn.Conv1d`, `Conv2d` or `Conv3d`."""
+        """Return the window of a `torch.nn.Conv1d`, `Conv2d` or `Conv3d`."""
         if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             raise TypeError(f"Expected a Conv1d, Conv2d or Conv3d, got {type(conv).__name__}.")
         return cls.of(conv.kernel_size, padding=conv.padding, dilation=conv.dilation, padding_mode=conv.padding_mode)
@@ -95,10 +98,10 @@ class Window:
 
     @cached_property
     def positions(self) -> tuple[tuple[Offset, ...], ...]:
-        """For each kernel position, in row-major order, the displacements that stand for it.
+        """For each kernel position, in row-major order, the displacements that represent it.
 
         An odd side has a centre, and every position one displacement. An even side has none: its positions lie
-        half-way between two displacements, and both count, so that no corner of the kernel is preferred.
+        halfway between two displacements, and both count, so that no corner of the kernel is preferred.
         """
         per_axis = []
         for side, step in zip(self.kernel_size, self.dilation, strict=True):
@@ -108,7 +111,7 @@ class Window:
 
     @cached_property
     def displacements(self) -> tuple[Offset, ...]:
-        """The displacements that must be measured: of each pair (i, j), (−i, −j) only one, without the centre."""
+        """The displacements to measure: only one of (i, j) and (−i, −j), and not the centre."""
         found = {_canonical(offset) for offsets in self.positions for offset in offsets}
         return tuple(sorted(offset for offset in found if any(offset)))
 
@@ -128,14 +131,14 @@ class Window:
             for offset in offsets:
                 weights[row, column[_canonical(offset)]] += 1 / len(offsets)
         with_centre = torch.cat([values, values.new_ones(len(values), 1)], dim=1)
-        return (with_centre @ weights.T.to(values.device)).unflatten(1, self.kernel_size)
+        return (with_centre @ weights.T.to(values.device)).view(len(values), *self.kernel_size)
 
     def padded_size(self, size: Sequence[int]) -> tuple[int, ...]:
-        """The spatial size of a map after padding."""
+        """Return the spatial size of a map after padding."""
         return tuple(side + sum(pad) for side, pad in zip(size, self.padding, strict=True))
 
     def check_fits(self, size: Sequence[int]) -> None:
-        """Raise if a map of this spatial size has no pair of pixels for some displacement."""
+        """Raise `ValueError` if maps of this spatial size have no pair of pixels for some displacement."""
         padded = self.padded_size(size)
         reach = [max((abs(o[axis]) for o in self.displacements), default=0) for axis in range(self.num_dims)]
         if any(distance >= side for distance, side in zip(reach, padded, strict=True)):
@@ -145,7 +148,7 @@ class Window:
             )
 
     def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
-        """The part of padded maps that holds the maps themselves, as a view."""
+        """Return the part of padded maps that holds the maps themselves, as a view."""
         inner = [slice(pad[0], pad[0] + side) for pad, side in zip(self.padding, size, strict=True)]
         return padded[(slice(None), slice(None), *inner)]
 
@@ -160,7 +163,7 @@ class Window:
             return padded
         for axis, (pad, side) in enumerate(zip(self.padding, size, strict=True)):
             if self.padding_mode == "reflect" and max(pad) >= side:
-                raise ValueError(f"Padding {pad} by reflection needs maps larger than {tuple(size)}.")
+                raise ValueError(f"Reflection padding of {pad} needs maps larger than {tuple(size)}.")
             if any(pad):
                 index = _border_index(side, pad, self.padding_mode, maps.device)
                 maps = maps.index_select(2 + axis, index)
@@ -168,7 +171,7 @@ class Window:
 
 
 def shifted_pair(maps: Tensor, offset: Offset) -> tuple[Tensor, Tensor]:
-    """Views of all pixels that have a neighbour at `offset`, and of those neighbours."""
+    """Return views of all pixels that have a neighbour at `offset`, and of those neighbours."""
     everything = [slice(None)] * (maps.dim() - len(offset))
     here, there = list(everything), list(everything)
     for side, step in zip(maps.shape[-len(offset) :], offset, strict=True):
@@ -177,8 +180,14 @@ def shifted_pair(maps: Tensor, offset: Offset) -> tuple[Tensor, Tensor]:
     return maps[tuple(here)], maps[tuple(there)]
 
 
+def blocks(maps: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
+    """Split a batch along its first dimension into blocks of about `size` elements."""
+    per_sample = max(1, maps[0].numel()) if len(maps) else 1
+    return iter(torch.split(maps, max(1, size // per_sample)))
+
+
 def _canonical(offset: Offset) -> Offset:
-    """Of an offset and its mirror image, the one that looks forward."""
+    """Return the forward one of an offset and its mirror image."""
     return max(offset, tuple(-step for step in offset))
 
 
@@ -201,13 +210,3 @@ def _spread(value: int | Sequence[int], length: int, name: str) -> tuple[int, ..
     if len(values) != length:
         raise ValueError(f"{name}={values} does not fit a kernel with {length} sides.")
     return values
-
-
-BLOCK = 1 << 20
-"""Elements in a block."""
-
-
-def blocks(maps: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
-    """Cut a batch along its first dimension into pieces of about `size` elements."""
-    per_sample = max(1, maps[0].numel()) if len(maps) else 1
-    return iter(maps.split(max(1, size // per_sample)))

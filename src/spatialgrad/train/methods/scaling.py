@@ -9,7 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.matrices import scaling_from_ratios
-from spatialgrad.sgs.scaler import Dependence, SpatialGradientScaling
+from spatialgrad.sgs.measure import Dependence
+from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
 
 

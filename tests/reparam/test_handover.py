@@ -1,0 +1,114 @@
+"""Reparameterizing a network while an optimizer trains it."""
+
+import pytest
+import torch
+from torch import nn
+
+from spatialgrad.reparam import ACB, DBB, Branches, reparameterize_
+from support.reparam import SmallNet, batches, train
+
+
+def grouped(model):
+    """The usual recipe: no weight decay for vectors, another rate for the stem."""
+    stem = [p for n, p in model.named_parameters() if n.startswith("stem.")]
+    matrices = [p for n, p in model.named_parameters() if p.ndim > 1 and not n.startswith("stem.")]
+    vectors = [p for n, p in model.named_parameters() if p.ndim == 1 and not n.startswith("stem.")]
+    return torch.optim.SGD(
+        [
+            {"params": matrices, "weight_decay": 1e-2},
+            {"params": vectors, "weight_decay": 0.0},
+            {"params": stem, "lr": 0.001, "weight_decay": 1e-2},
+        ],
+        lr=0.1,
+        momentum=0.9,
+    )
+
+
+def group_of(optimizer, parameter):
+    (index,) = [i for i, group in enumerate(optimizer.param_groups) if any(p is parameter for p in group["params"])]
+    return index
+
+
+def test_new_parameters_join_the_groups_of_their_layer():
+    model = SmallNet()
+    optimizer = grouped(model)
+    reparameterize_(model, DBB(), optimizer=optimizer)
+    everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(everything) == sorted(id(p) for p in model.parameters())
+    for name, parameter in model.named_parameters():
+        if name.startswith("stem.") and parameter.ndim > 1:
+            expected = 2
+        elif parameter.ndim > 1:
+            expected = 0
+        else:
+            expected = 1
+        assert group_of(optimizer, parameter) == expected, name
+
+
+def test_survivors_keep_their_state_and_newcomers_train():
+    model = SmallNet()
+    optimizer = grouped(model)
+    train(model, optimizer, batches(2))
+    weight, bn = model.res.weight, model.res_bn
+    momentum = optimizer.state[weight]["momentum_buffer"].clone()
+    reparameterize_(model, ACB(), optimizer=optimizer)
+    assert model.res.branches["kxk"].conv.weight is weight
+    assert model.res.branches["kxk"].bn is bn
+    torch.testing.assert_close(optimizer.state[weight]["momentum_buffer"], momentum)
+    new = model.res.branches["1xk"].conv.weight
+    before = new.detach().clone()
+    train(model, optimizer, batches(2))
+    assert not torch.equal(new, before)
+
+
+def test_parameters_that_are_gone_leave_with_their_state():
+    model = SmallNet()
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer, batches(1))
+    gone, kept = model.res.weight, model.res_bn.weight
+    step = optimizer.state[kept]["step"].clone()
+    reparameterize_(model, Branches(masks=[torch.ones(3, 3), torch.eye(3)]), optimizer=optimizer)
+    assert gone not in optimizer.state
+    assert all(p is not gone for group in optimizer.param_groups for p in group["params"])
+    assert optimizer.state[kept]["step"] == step
+    train(model, optimizer, batches(1))
+
+
+def test_a_layer_of_another_optimizer_is_refused_before_anything_changes():
+    model = SmallNet()
+    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"does not train 'stem', 'down', 'res'"):
+        reparameterize_(model, DBB(), optimizer=optimizer)
+    assert type(model.stem) is nn.Conv2d
+    assert type(model.stem_bn) is nn.BatchNorm2d
+
+
+def test_frozen_layers_get_frozen_branches_outside_the_optimizer():
+    model = SmallNet()
+    model.stem.requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    reparameterize_(model, DBB(), optimizer=optimizer)
+    assert not any(p.requires_grad for n, p in model.named_parameters() if n.startswith("stem.branches.1x1"))
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in model.parameters() if p.requires_grad}
+
+
+def test_named_optimizers_get_the_new_names():
+    model = SmallNet()
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    reparameterize_(model, ACB(), optimizer=optimizer)
+    (group,) = optimizer.param_groups
+    names = dict(model.named_parameters())
+    assert set(group["param_names"]) == set(names)
+    assert all(names[name] is p for name, p in zip(group["param_names"], group["params"], strict=True))
+
+
+def test_the_order_follows_from_the_structure():
+    """So that an optimizer's checkpoint fits a network that was built anew."""
+    first, second = SmallNet(), SmallNet()
+    late = torch.optim.SGD(first.parameters(), lr=0.1)
+    reparameterize_(first, DBB(), optimizer=late)
+    reparameterize_(second, DBB())
+    early = torch.optim.SGD(second.parameters(), lr=0.1)
+    shapes = [[tuple(p.shape) for p in optimizer.param_groups[0]["params"]] for optimizer in (late, early)]
+    assert shapes[0] == shapes[1]

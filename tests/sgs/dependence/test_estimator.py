@@ -1,0 +1,53 @@
+import math
+
+import pytest
+import torch
+
+from spatialgrad.sgs.dependence.estimator import FunctionEstimator, Ranges, channel_ranges
+from spatialgrad.sgs.dependence.window import Window
+
+
+def test_ranges_preserve_what_is_not_finite():
+    maps = torch.tensor([[[1.0, math.nan], [1.0, math.inf], [1.0, -math.inf], [1.0, 2.0]]])
+    low, high = channel_ranges(maps)
+    assert low.tolist() == [-math.inf, 1.0, -math.inf, 1.0]
+    assert high.tolist() == [math.inf, math.inf, 1.0, 2.0]
+
+
+def test_ranges_without_zeros():
+    low, high = channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
+    assert (low[0], high[0]) == (2.0, 3.0)
+    assert (low[1], high[1]) == (math.inf, -math.inf)
+
+
+def test_ranges_of_several_maps():
+    ranges = Ranges(1, torch.device("cpu"))
+    for values in ([1.0, 2.0], [-3.0, 0.0]):
+        ranges.observe(torch.tensor([[values]]))
+    ranges.check()
+    assert (float(ranges.low), float(ranges.high)) == (-3.0, 2.0)
+    ranges.observe(torch.tensor([[[math.nan]]]))
+    with pytest.raises(ValueError, match="contain NaN"):
+        ranges.check()
+
+
+def test_a_function_is_averaged_over_samples_without_what_is_not_finite():
+    results = iter([torch.tensor([[0.2], [0.5]]), torch.tensor([[0.8], [math.nan]]), torch.full((2, 1), math.nan)])
+    estimator = FunctionEstimator(lambda *_, **__: next(results), 2, Window.of((1,)), torch.device("cpu"))
+    for number in (3, 1, 5):
+        estimator.observe(torch.zeros(number, 2, 4))
+    estimator.end_pass()
+    torch.testing.assert_close(estimator.dependence(), torch.tensor([[0.35], [0.5]], dtype=torch.float64))
+
+
+def test_a_function_gets_padded_maps_where_it_cannot_pad_them_itself():
+    seen = []
+
+    def remember(maps, kernel_size, *, padding, dilation, padding_mode):
+        seen.append((tuple(maps.shape), padding))
+        return torch.ones(maps.shape[1], *kernel_size)
+
+    for kernel_size in (3, 4):
+        window = Window.of((kernel_size,), padding="same")
+        FunctionEstimator(remember, 1, window, torch.device("cpu")).observe(torch.rand(2, 1, 8))
+    assert seen == [((2, 1, 8), (1,)), ((2, 1, 11), (0,))]

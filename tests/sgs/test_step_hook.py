@@ -1,0 +1,94 @@
+"""Gradients are scaled when the optimizer steps, and a hook that never fires is noticed."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from spatialgrad import NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
+from spatialgrad.sgs import step_hook
+from support.scaling import build, images, small_net, train
+
+
+class TestStepping:
+    def test_gradients_are_multiplied_before_the_optimizer_uses_them(self):
+        model, optimizer, _ = build(scalings={"0": scaling_from_ratios(2, 4)}, dependence=None)
+        reference = copy.deepcopy(model)
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            x, y = images(), torch.randint(0, 5, (16,))
+            for net, opt in ((model, optimizer), (reference, plain)):
+                torch.manual_seed(1)
+                opt.zero_grad()
+                F.cross_entropy(net(x), y).backward()
+                if opt is plain:
+                    scale_gradients_(net, {"0": scaling_from_ratios(2, 4)})
+                opt.step()
+        for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
+
+    def test_ones_change_nothing_bit_for_bit(self):
+        models = []
+        for scaled in (False, True):
+            torch.manual_seed(0)
+            model = small_net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if scaled:
+                SpatialGradientScaling(model, optimizer)
+            train(model, optimizer)
+            models.append(model)
+        assert all(map(torch.equal, *(m.state_dict().values() for m in models)))
+
+    def test_a_hook_that_never_fires_is_noticed_within_four_steps(self):
+        model, _, _ = build()
+        another = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, another, steps=3)
+        with pytest.warns(NoEffectWarning, match=r"step\(\) did not run.*sgs.attach"):
+            train(model, another, steps=1)
+        train(model, another, steps=8)  # once is enough: warnings are errors here
+
+    def test_gradients_that_only_pile_up_are_noticed_too(self, monkeypatch):
+        monkeypatch.setattr(step_hook, "PATIENCE", 5)
+        model, _, _ = build()
+        for _ in range(4):
+            model(images()).sum().backward()
+        with pytest.warns(NoEffectWarning, match="5 backward passes"):
+            model(images()).sum().backward()
+
+    def test_gradient_accumulation_is_not_mistaken_for_it(self):
+        model, optimizer, _ = build()
+        for step in range(30):
+            model(images()).sum().backward()
+            if step % 6 == 5:
+                optimizer.step()
+
+    def test_modules_that_share_a_weight_are_scaled_once(self):
+        model = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.Conv2d(3, 3, 3, padding=1, bias=False))
+        model[1].weight = model[0].weight
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        G = scaling_from_ratios(2, 4)
+        SpatialGradientScaling(model, optimizer, dependence=None, scalings=G)
+        model(images()).sum().backward()
+        gradient, before = model[0].weight.grad.clone(), model[0].weight.detach().clone()
+        optimizer.step()
+        torch.testing.assert_close(model[0].weight, before - gradient * G.float())
+
+    def test_moving_the_model_moves_the_scalings(self):
+        model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), dependence=None)
+        model.double()
+        train_input = images().double()
+        model(train_input).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        optimizer.step()
+        torch.testing.assert_close(model[0].weight.grad, gradient * scaling_from_ratios(2, 2), atol=1e-6, rtol=1e-6)
+
+
+def test_scale_gradients_names_what_is_wrong():
+    model = small_net()
+    with pytest.raises(KeyError, match="no convolution 'conv9'; it has 0, 3, 5"):
+        scale_gradients_(model, {"conv9": torch.ones(3, 3)})
+    with pytest.raises(ValueError, match=r"'0' has shape \(2, 2\)"):
+        scale_gradients_(model, {"0": torch.ones(2, 2)})
+    scale_gradients_(model, {"0": torch.ones(3, 3)})  # no gradient yet: nothing to do
