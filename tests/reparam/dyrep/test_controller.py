@@ -109,10 +109,10 @@ def test_wrong_settings_are_refused(wrong):
 
 def test_models_that_cannot_grow_are_refused():
     model = nn.Sequential(nn.Conv2d(3, 3, 1))
-    with pytest.raises(ValueError, match="no convolution that could grow"):
+    with pytest.raises(ValueError, match="no convolution that can grow"):
         DyRep(model, sgd(model))
     model = SmallNet()
-    with pytest.raises(ValueError, match="no convolution that could grow"):
+    with pytest.raises(ValueError, match="no convolution that can grow"):
         DyRep(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
 
 
@@ -249,16 +249,16 @@ def test_resuming_in_the_middle_gives_the_same_network_and_weights():
 def test_wrong_states_are_refused():
     model, optimizer, dyrep = small()
     train(model, optimizer, DATA[:1])
-    with pytest.raises(ValueError, match="Not a state_dict of DyRep: it holds a"):
+    with pytest.raises(ValueError, match="Not a state_dict of DyRep: it contains a"):
         dyrep.load_state_dict({"a": 1})
     state = copy.deepcopy(dyrep.state_dict())
     state["structure"]["elsewhere"] = {"bias": False}
     with pytest.raises(ValueError, match="another network or selection: elsewhere differ"):
         dyrep.load_state_dict(state)
     dyrep.adjust(DATA)
-    with pytest.raises(ValueError, match="has grown already"):
+    with pytest.raises(ValueError, match="already has grown blocks"):
         dyrep.load_state_dict(dyrep.state_dict())
-    with pytest.raises(ValueError, match="has grown already"):
+    with pytest.raises(ValueError, match="already has grown blocks"):
         DyRep(model, optimizer)
 
 
