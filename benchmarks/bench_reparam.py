@@ -28,10 +28,10 @@ from torch.nn import functional as F
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model
-from spatialgrad.reparam import ACB, DBB, Count, Method, RepVGG, count, reparameterize_
+from spatialgrad.reparam import ACB, DBB, Count, Reparameterization, RepVGG, count, reparameterize_
 from spatialgrad.reparam.dyrep.growth import grow_
 
-CONFIGS: dict[str, Method] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
+CONFIGS: dict[str, Reparameterization] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
 METHODS = ("plain", "SGS", "ACB", "RepVGG", "DBB", "DyRep")
 # What a DyRep run grows differs from run to run; these layers give 672 M and 25.4 M.
 GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))

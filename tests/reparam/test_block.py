@@ -221,7 +221,7 @@ def test_compensating_leaves_the_function_to_all_branches():
 
 def test_strength_needs_a_batch_norm():
     block = ACB().build(nn.Conv2d(3, 4, 3), None)
-    with pytest.raises(ValueError, match="ends in a BatchNorm"):
+    with pytest.raises(ValueError, match="ends with an affine BatchNorm"):
         set_strength_(block.branches["kxk"], 1.0)
 
 
@@ -230,12 +230,12 @@ def test_mixed_up_checkpoints_say_so():
     plain = nn.Sequential(copy.deepcopy(conv)).state_dict()
     model = nn.Sequential(DBB().build(conv, None))
     branched = model.state_dict()
-    with pytest.raises(RuntimeError, match="'0' is a DBB block with branches, but the checkpoint holds one merged"):
+    with pytest.raises(RuntimeError, match="'0' is a DBB block with branches, but the checkpoint contains a merged"):
         model.load_state_dict(plain)
     model[0].switch_to_deploy()
-    with pytest.raises(RuntimeError, match="switched to deploy, but the checkpoint holds its branches"):
+    with pytest.raises(RuntimeError, match="switched to deploy, but the checkpoint contains its branches"):
         model.load_state_dict(branched)
-    with pytest.raises(RuntimeError, match="the checkpoint holds one merged"):
+    with pytest.raises(RuntimeError, match="the checkpoint contains a merged"):
         nn.Sequential(DBB().build(nn.Conv2d(4, 4, 3), None)).load_state_dict(model.state_dict())
 
 

@@ -134,7 +134,7 @@ def test_what_the_algebra_does_not_allow_is_an_error_that_names_the_layer(config
     ("branches", "message"),
     [
         (("kxk", "3x3"), r"Unknown branches \['3x3'\]"),
-        (("kxk", "1x1", "1x1"), "once only"),
+        (("kxk", "1x1", "1x1"), "Duplicate"),
         (("1x1",), "needs the branch 'kxk'"),
         (("kxk",), "at least one other"),
     ],
@@ -153,7 +153,7 @@ def test_nothing_to_replace_is_an_error():
 
 
 def test_a_lone_convolution_cannot_be_replaced_in_place():
-    with pytest.raises(ValueError, match="single convolution"):
+    with pytest.raises(ValueError, match="itself is a convolution"):
         reparameterize_(nn.Conv2d(2, 2, 3), DBB())
 
 

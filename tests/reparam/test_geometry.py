@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from spatialgrad.reparam.geometry import ConvGeometry, Window, pad2d, pad2d_with_value, split_pads
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d, pad2d_with_value, split_pads
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
 
@@ -19,7 +19,7 @@ def test_every_window_is_aligned_with_the_full_kernel(kernel, padding, dilation,
     x = torch.randn(2, 2, 13, 14, dtype=torch.float64)
     for top in range(kernel[0]):
         for left in range(kernel[1]):
-            window = Window(top, left, 1, 1)
+            window = KernelWindow(top, left, 1, 1)
             with torch.no_grad():
                 conv.weight.zero_()
                 conv.weight[..., top, left] = torch.randn(3, 2)

@@ -73,10 +73,10 @@ def test_masks_survive_a_move_and_are_not_in_the_checkpoint():
     ("masks", "message"),
     [
         ([], "at least one mask"),
-        ([[[1, 1, 1]], [[1], [1]]], "one shape"),
+        ([[[1, 1, 1]], [[1], [1]]], "the same shape"),
         ([torch.ones(3)], "matrices"),
         ([[[1, 2]]], "binary"),
-        ([[[1, 1]], [[0, 0]]], "empty"),
+        ([[[1, 1]], [[0, 0]]], "all zeros"),
         ([[[1, 0]], [[1, 0]]], r"covers the positions \[\[0, 1\]\]"),
     ],
 )

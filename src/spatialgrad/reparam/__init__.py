@@ -1,11 +1,12 @@
 """Structural reparameterization: train with branches, deploy plain convolutions.
 
-`reparameterize_(model, DBB())` before training, `merge(model)` after it.
+Call `reparameterize_(model, DBB())` before training and `merge(model)` after it.
 """
 
-from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, named_blocks
+from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, named_blocks
 from spatialgrad.reparam.convert import reparameterize_
-from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep, DyRepConfig
+from spatialgrad.reparam.dyrep.config import DyRepConfig
+from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep
 from spatialgrad.reparam.masked import Branches, equivalent_scaling
 from spatialgrad.reparam.merge import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
 from spatialgrad.reparam.methods import ACB, DBB, RepVGG
@@ -24,8 +25,8 @@ __all__ = [
     "MergeError",
     "MergeReport",
     "Merged",
-    "Method",
     "RepVGG",
+    "Reparameterization",
     "UnsupportedLayerError",
     "count",
     "equivalent_scaling",

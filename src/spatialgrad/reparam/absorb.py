@@ -1,4 +1,4 @@
-"""Let a block absorb what a new branch adds, so that its function stays the same."""
+"""Let a block absorb the contribution of a new branch, so that its output does not change."""
 
 from typing import cast
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.reparam.block import BranchedConv2d
-from spatialgrad.reparam.branch import Branch, ConvBranch, fold_conv
+from spatialgrad.reparam.branch import Branch, ConvBranch, Foldable, fold_conv
 from spatialgrad.reparam.kernels import Folded, batch_norm_affine, exact, fold_affine
 
 NEW_BRANCH_STRENGTH = 0.01
-"""The last BatchNorm's weight of a branch that joins a trained network: small, so that little has to move."""
+"""Weight of the last BatchNorm in a branch that joins a trained network: small, so that little has to change."""
 
 
 @torch.no_grad()
 def set_strength_(branch: Branch, strength: float) -> None:
-    """Sets a branch's last BatchNorm to this weight, and its bias so that the branch adds no constant."""
+    """Set the weight of a branch's last BatchNorm, and its bias so that the branch adds no constant."""
     if branch.bn is None or branch.bn.bias is None:
-        raise ValueError("Only a branch that ends in a BatchNorm with weight and bias has a strength.")
+        raise ValueError("Only a branch that ends with an affine BatchNorm has a strength.")
     branch.bn.weight.fill_(strength)
     branch.bn.bias.zero_()
     branch.bn.bias.copy_(-branch.fold().bias)
@@ -25,9 +25,9 @@ def set_strength_(branch: Branch, strength: float) -> None:
 
 @torch.no_grad()
 def compensate_(block: BranchedConv2d) -> None:
-    """Lets new branches join with little strength, and takes what they contribute away from `kxk`, in place.
+    """Give all other branches a small strength and subtract their contribution from `kxk`, in place.
 
-    Before, the block's function is that of its `kxk` branch alone; afterwards it is the same, by all branches.
+    Afterwards, all branches together compute what the `kxk` branch alone computed before.
     """
     for name, branch in block.named_branches():
         if name != "kxk":
@@ -37,12 +37,12 @@ def compensate_(block: BranchedConv2d) -> None:
 
 
 @torch.no_grad()
-def absorb_(target: nn.Conv2d | BranchedConv2d | ConvBranch, addend: Folded) -> None:
-    """Adds a kernel and bias to the function of a convolution, a block or its `kxk` branch, in place.
+def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
+    """Add a kernel and bias to a convolution, a block or its `kxk` branch, in place.
 
-    Inside a block the addend goes to the `kxk` branch. What stands before a BatchNorm has to be divided by its
-    scale; where the scale is so small that the kernel would blow up, as after zero-initialized BatchNorm weights,
-    the BatchNorm's weight takes part of it.
+    Inside a block, the addend goes to the `kxk` branch. Before a BatchNorm, it is divided by the BatchNorm's scale. If
+    this scale is so small that the kernel would blow up, as with zero-initialized BatchNorm weights, the BatchNorm's
+    weight is raised.
     """
     if isinstance(target, nn.Conv2d):
         target.weight.add_(addend.weight.to(target.weight))
@@ -54,6 +54,8 @@ def absorb_(target: nn.Conv2d | BranchedConv2d | ConvBranch, addend: Folded) -> 
     if isinstance(target, BranchedConv2d):
         absorb_(target.merged or cast("ConvBranch", target.branches["kxk"]), addend)
         return
+    if not isinstance(target, ConvBranch):
+        raise TypeError(f"Cannot add a kernel to {type(target).__name__}: only a convolution, block or kxk branch.")
     bn = target.bn
     if bn is None:
         absorb_(target.conv, addend)
@@ -75,7 +77,7 @@ def absorb_(target: nn.Conv2d | BranchedConv2d | ConvBranch, addend: Folded) -> 
 
 
 def _steady_scale(before: Tensor, wanted: Tensor, scale: Tensor) -> Tensor:
-    """The BatchNorm scale per channel with which the kernel before it does not grow much beyond what it is."""
+    """Return the BatchNorm scale per channel with which the kernel before it does not grow much."""
     size, wanted_size = before.flatten(1).norm(dim=1), wanted.flatten(1).norm(dim=1)
     sign = torch.where(scale < 0, -1.0, 1.0)
     raised = torch.where(size > 0, sign * wanted_size / size, scale)

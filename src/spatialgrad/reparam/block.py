@@ -1,4 +1,4 @@
-"""The block that stands in a convolution's place: named branches that are added up, and that merge exactly."""
+"""The block that replaces a convolution: a sum of named branches that merges exactly into one kernel."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, fold_conv, new_branch, unavailable
+from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, Foldable, fold_conv, new_branch, unavailable
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import Folded, exact
 
 __all__ = [
     "BranchedConv2d",
-    "Method",
+    "Reparameterization",
     "UnsupportedLayerError",
     "branched",
     "named_blocks",
@@ -23,20 +23,20 @@ __all__ = [
 
 
 class UnsupportedLayerError(ValueError):
-    """A layer that a method cannot reparameterize; the message names the layer and the reason."""
+    """Raised for a layer that a method cannot reparameterize; the message names the layer and the reason."""
 
 
-class BranchedConv2d(nn.Module):
+class BranchedConv2d(Foldable):
     """A convolution as the sum of several branches.
 
-    In training and in evaluation every branch runs. `to_conv` gives the one convolution that is the same function
-    in evaluation; `switch_to_deploy` puts it in the branches' place.
+    Every branch runs in training and in evaluation. `to_conv` returns the single convolution that computes the same in
+    evaluation mode; `switch_to_deploy` replaces the branches by it.
 
     Args:
-        geometry: The convolution that the block stands for.
+        geometry: Geometry of the convolution that the block replaces.
         branches: The branches by name.
-        method: The name of the method, for messages and `repr`.
-        bias: A bias that is added to the sum, for branches that have none.
+        method: Name of the method, for messages and `repr`.
+        bias: Bias to add to the sum, for branches that have none.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class BranchedConv2d(nn.Module):
         self.merged: nn.Conv2d | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of all branches, or the merged convolution."""
+        """Return the sum of all branches, or the output of the merged convolution."""
+        y: Tensor
         if self.merged is not None:
-            return self.merged(x)
+            y = self.merged(x)
+            return y
         first, *others = self.branches.values()
         y = first(x)
         for branch in others:
@@ -64,13 +66,13 @@ class BranchedConv2d(nn.Module):
         return y if self.bias is None else y + self.bias.view(-1, 1, 1)
 
     def named_branches(self) -> Iterator[tuple[str, Branch]]:
-        """The branches with their names; none once the block is deployed."""
+        """Iterate over the branches and their names; there are none once the block is deployed."""
         for name, branch in self.branches.items():
             yield name, cast("Branch", branch)
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        """The whole block as one float64 kernel and bias, with running statistics."""
+        """Return the whole block as one float64 kernel and bias, with running statistics."""
         if self.merged is not None:
             return fold_conv(self.merged)
         first, *others = (branch.fold() for _, branch in self.named_branches())
@@ -81,7 +83,7 @@ class BranchedConv2d(nn.Module):
 
     @torch.no_grad()
     def to_conv(self) -> nn.Conv2d:
-        """The plain convolution that is the same function as this block in evaluation mode."""
+        """Return the plain convolution that computes the same as this block in evaluation mode."""
         like = next(parameter for parameter in self.parameters() if parameter.ndim == 4)
         biased = self.bias is not None or any(branch.has_bias for _, branch in self.named_branches())
         if self.merged is not None:
@@ -97,14 +99,14 @@ class BranchedConv2d(nn.Module):
         return conv.train(self.training)
 
     def switch_to_deploy(self) -> None:
-        """Replaces the branches by the merged convolution, in place; a second call changes nothing."""
+        """Replace the branches by the merged convolution, in place; a second call has no effect."""
         if self.merged is None:
             self.merged = self.to_conv()
             self.branches = nn.ModuleDict()
             self.bias = None
 
     def extra_repr(self) -> str:
-        """The method, and the convolution that the block stands for."""
+        """Return the method and the geometry of the replaced convolution."""
         return f"{self.method}: {self.geometry}"
 
     def _load_from_state_dict(
@@ -120,38 +122,38 @@ class BranchedConv2d(nn.Module):
         merged = f"{prefix}weight" in state_dict or f"{prefix}merged.weight" in state_dict
         if self.merged is None and merged:
             error_msgs.append(
-                f"{prefix[:-1]!r} is a {self.method} block with branches, but the checkpoint holds one merged or "
+                f"{prefix[:-1]!r} is a {self.method} block with branches, but the checkpoint contains a merged or "
                 "plain convolution there. Load it into merge(model), or into the model before reparameterize_."
             )
         if self.merged is not None and any(key.startswith(f"{prefix}branches.") for key in state_dict):
             error_msgs.append(
-                f"{prefix[:-1]!r} is a {self.method} block that was switched to deploy, but the checkpoint holds "
-                "its branches. Load the checkpoint first and switch or merge afterwards."
+                f"{prefix[:-1]!r} is a {self.method} block that was switched to deploy, but the checkpoint contains "
+                "its branches. Load the checkpoint first, then switch or merge."
             )
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
 
-class Method(ABC):
-    """What `reparameterize_` needs of a method's configuration."""
+class Reparameterization(ABC):
+    """Configuration of a method: what `reparameterize_` replaces by which block."""
 
     name: ClassVar[str]
-    """The method's name in messages."""
+    """Name of the method in messages."""
     takes_batch_norm: ClassVar[bool]
     """Whether the BatchNorm after the convolution moves into the block."""
 
     @abstractmethod
     def includes(self, conv: nn.Conv2d) -> bool:
-        """Which convolutions the method replaces unless the user says otherwise."""
+        """Return whether the method replaces this convolution by default."""
 
     @abstractmethod
     def check(self, layer: str, conv: nn.Conv2d) -> None:
-        """Raises `UnsupportedLayerError` if the method cannot replace this convolution."""
+        """Raise `UnsupportedLayerError` if the method cannot replace this convolution."""
 
     @abstractmethod
     def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
-        """The block for a convolution, and the BatchNorm that it takes over; both become part of the block."""
+        """Return the block for a convolution and the BatchNorm after it; both become part of the block."""
 
 
 def branched(
@@ -162,14 +164,14 @@ def branched(
     bn: _BatchNorm | None,
     norm_like: _BatchNorm | None = None,
 ) -> BranchedConv2d:
-    """A block around a convolution: the convolution itself becomes the branch `kxk`.
+    """Build a block around a convolution, which itself becomes the branch `kxk`.
 
     Args:
         conv: The convolution; its parameters stay the same objects.
-        names: The branches. Those that the shapes do not allow are left out.
-        method: The method's name.
+        names: Names of the branches. Those that the shapes do not allow are left out.
+        method: Name of the method.
         bn: The BatchNorm of the `kxk` branch.
-        norm_like: A BatchNorm whose settings the other branches' get; by default `bn`.
+        norm_like: A BatchNorm whose type and settings the other branches' get; by default `bn`.
     """
     geometry = ConvGeometry.of(conv)
     branches: dict[str, Branch] = {}
@@ -187,14 +189,14 @@ def branched(
 
 
 def named_blocks(model: nn.Module) -> Iterator[tuple[str, BranchedConv2d]]:
-    """The reparameterized layers of a model with their qualified names; not those nested inside another."""
+    """Iterate over the reparameterized layers of a model and their qualified names, without nested ones."""
     for name, module in outer_modules(model):
         if isinstance(module, BranchedConv2d):
             yield name, module
 
 
 def outer_modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Like `named_modules`, but without what is inside blocks."""
+    """Iterate like `named_modules`, but not into blocks."""
     inside: set[nn.Module] = set()
     for name, module in model.named_modules(prefix=prefix):
         if module not in inside:

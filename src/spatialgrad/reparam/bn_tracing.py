@@ -1,9 +1,9 @@
-"""Which BatchNorm consumes exactly the output of which convolution.
+"""Find the BatchNorm that follows each convolution.
 
-Methods that move the BatchNorm into the block must not guess: a wrong BatchNorm changes the function. There are
-two ways to know. The forward pass is traced symbolically (torch.fx), submodule by submodule where the whole does
-not trace; or, with example inputs, one forward pass is watched and every consumer of each convolution's output is
-seen. What neither can decide is an error.
+Methods that move the BatchNorm into the block must not guess: the wrong BatchNorm would change the output. The forward
+pass is traced symbolically (torch.fx), submodule by submodule where the whole model cannot be traced. With example
+inputs, one forward pass is observed instead, which shows every consumer of each convolution's output. Layers for which
+neither gives an answer are an error.
 """
 
 import inspect
@@ -21,38 +21,38 @@ from spatialgrad.torch_utils.modules import quiet_evaluation
 __all__ = ["following_batch_norms", "forward_with"]
 
 _Consumers = dict[nn.Module, set[nn.Module | None]]
-"""For every convolution, who reads its output: modules, or None for anything that is not a BatchNorm."""
+"""The consumers of each convolution's output: BatchNorms, or None for anything else."""
 
 
 def following_batch_norms(
     model: nn.Module, convs: Mapping[str, nn.Conv2d], example_inputs: Any = None
 ) -> dict[str, _BatchNorm | None]:
-    """For every convolution the BatchNorm that reads its output and nothing else; None where there is none.
+    """Return for each convolution the BatchNorm that follows it, or None if there is none.
 
-    Convolutions that the forward pass never calls are missing from the result. A BatchNorm counts only if it is
-    torch's own, keeps running statistics, reads nothing but this convolution's output, and is the only one to do so.
+    Convolutions that the forward pass never calls are missing from the result. A BatchNorm follows a convolution if it
+    is torch's own, keeps running statistics, reads nothing but this convolution's output, and is its only consumer.
 
     Args:
         model: The model.
         convs: Convolutions of the model by qualified name.
-        example_inputs: One input, a tuple of positional or a dict of keyword inputs; needed only if the model's
-            forward cannot be traced symbolically.
+        example_inputs: One input, a tuple of positional or a dict of keyword inputs; required only if the model's
+            forward pass cannot be traced symbolically.
 
     Raises:
-        UnsupportedLayerError: If tracing cannot decide, with the layers and the reason.
+        UnsupportedLayerError: If tracing gives no answer; the message names the layers and the reason.
     """
     wanted = set(convs.values())
     if example_inputs is None:
         consumers, sources, undecided = _trace(model, wanted)
     else:
-        consumers, sources = _watch(model, wanted, example_inputs)
+        consumers, sources = _observe(model, wanted, example_inputs)
         undecided = {}
     unknown = {name: undecided[conv] for name, conv in convs.items() if conv in undecided}
     if unknown:
         name, reason = next(iter(unknown.items()))
         raise UnsupportedLayerError(
-            f"Cannot tell which BatchNorm follows {', '.join(map(repr, unknown))}: {reason}. Pass example_inputs=, "
-            f"with which one forward pass can be watched, or leave the layers out with include=."
+            f"Cannot tell which BatchNorm follows {', '.join(map(repr, unknown))}: {reason}. Pass example_inputs= "
+            "to observe one forward pass, or leave the layers out with include=."
         )
     following: dict[str, _BatchNorm | None] = {}
     for name, conv in convs.items():
@@ -67,7 +67,7 @@ def following_batch_norms(
 
 
 class _Tracer(fx.Tracer):
-    """Looks only into modules that hold a convolution in question or a BatchNorm; what others do inside is theirs."""
+    """Traces only into modules that contain a convolution in question or a BatchNorm."""
 
     def __init__(self, wanted: set[nn.Conv2d]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Tracer(fx.Tracer):
 def _trace(
     model: nn.Module, wanted: set[nn.Conv2d]
 ) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]], dict[nn.Conv2d, str]]:
-    """Traces the model, or as large parts of it as can be traced."""
+    """Trace the model, or the largest parts of it that can be traced."""
     consumers: _Consumers = {}
     sources: dict[nn.Module, set[nn.Module | None]] = {}
     undecided: dict[nn.Conv2d, str] = {}
@@ -122,20 +122,20 @@ def _trace(
 
 
 def _called(part: nn.Module, node: object) -> nn.Module | None:
-    """The module whose call a node is, if it is one."""
+    """Return the module that a node calls, if any."""
     is_call = isinstance(node, fx.Node) and node.op == "call_module"
     return part.get_submodule(str(node.target)) if is_call else None  # type: ignore[attr-defined]
 
 
 def _symbolic_graph(module: nn.Module, wanted: set[nn.Conv2d]) -> fx.Graph:
-    # Arguments with a default stay at it: `if mask is not None` would otherwise silently take the other turn.
+    # Optional arguments keep their defaults: `if mask is not None` would otherwise silently take the other branch.
     parameters = inspect.signature(module.forward).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
     return _Tracer(wanted).trace(module, concrete_args=defaults)
 
 
-class _Watch(TorchFunctionMode):
-    """Notes every torch function that reads one of the watched tensors."""
+class _Observer(TorchFunctionMode):
+    """Reports every tensor that a torch function reads."""
 
     def __init__(self, note: Callable[[Tensor], None]) -> None:
         super().__init__()
@@ -150,13 +150,13 @@ class _Watch(TorchFunctionMode):
         return result
 
 
-def _watch(
+def _observe(
     model: nn.Module, wanted: set[nn.Conv2d], example_inputs: Any
 ) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]]]:
-    """Runs the model once in evaluation mode and sees who reads what."""
+    """Run the model once in evaluation mode and record which module reads which output."""
     consumers: _Consumers = {}
     sources: dict[nn.Module, set[nn.Module | None]] = {}
-    outputs: dict[int, tuple[Tensor, nn.Module]] = {}  # holds the tensors, so that no id is used twice
+    outputs: dict[int, tuple[Tensor, nn.Module]] = {}  # keeps the tensors alive, so that no id is reused
     running: list[nn.Module] = []
 
     def note(tensor: Tensor) -> None:
@@ -181,7 +181,7 @@ def _watch(
         if isinstance(module, _BatchNorm):
             handles += [module.register_forward_pre_hook(before_norm), module.register_forward_hook(after_norm)]
     try:
-        with quiet_evaluation(model), _Watch(note):
+        with quiet_evaluation(model), _Observer(note):
             result = forward_with(model, example_inputs)
     finally:
         for handle in handles:
@@ -193,7 +193,7 @@ def _watch(
 
 
 def forward_with(model: nn.Module, inputs: Any) -> Any:
-    """Calls a model with one input, a tuple or list of positional inputs or a dict of keyword inputs."""
+    """Call a model with one input, a tuple or list of positional inputs, or a dict of keyword inputs."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
     if isinstance(inputs, tuple | list):

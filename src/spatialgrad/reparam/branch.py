@@ -1,8 +1,8 @@
-"""The branches that blocks are made of, each a module that trains and that folds into one kernel.
+"""The branches of blocks: modules that train and that fold into one kernel.
 
-Branches are known by name:
+Branches are addressed by name:
 
-| name | what it computes |
+| name | computes |
 |---|---|
 | `kxk` | the full kernel, BatchNorm |
 | `1x1`, `1xk`, `kx1` | the point, row or column through the kernel's centre, BatchNorm |
@@ -13,14 +13,13 @@ Branches are known by name:
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.reparam.geometry import ConvGeometry, Window, pad2d, pad2d_with_value
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d, pad2d_with_value
 from spatialgrad.reparam.kernels import (
     Folded,
     average_kernel,
@@ -32,33 +31,34 @@ from spatialgrad.reparam.kernels import (
     sequence_pointwise,
 )
 
-if TYPE_CHECKING:
-    from spatialgrad.reparam.block import BranchedConv2d
-
-__all__ = ["BRANCH_NAMES", "Branch", "ConvBranch", "fold_conv", "new_branch", "new_norm", "unavailable"]
+__all__ = ["BRANCH_NAMES", "Branch", "ConvBranch", "Foldable", "fold_conv", "new_branch", "new_norm", "unavailable"]
 
 BRANCH_NAMES = ("kxk", "1x1", "1xk", "kx1", "1x1_kxk", "1x1_avg", "identity")
 """All branches, in the order in which blocks hold them."""
 
 
-class Branch(nn.Module):
-    """One addend of a block: an affine map of the block's input."""
+class Foldable(nn.Module):
+    """A module that one convolution could replace in evaluation mode: a branch, or a block of branches."""
+
+    @abstractmethod
+    def fold(self) -> Folded:
+        """Return the equivalent kernel and bias, in float64, with running statistics."""
+
+
+class Branch(Foldable):
+    """One addend of a block; it folds into a kernel of the block's full size."""
 
     bn: _BatchNorm | None
     """The last BatchNorm, which scales the whole branch."""
 
     @property
     def has_bias(self) -> bool:
-        """Whether the branch adds a constant as well."""
+        """Whether the branch also adds a constant."""
         return self.bn is not None
 
-    @abstractmethod
-    def fold(self) -> Folded:
-        """The branch as one kernel of the block's full size, in float64, with running statistics."""
 
-
-def fold_conv(conv: "nn.Conv2d | BranchedConv2d") -> Folded:
-    """A convolution, or a block in a convolution's place, as a float64 kernel and bias."""
+def fold_conv(conv: nn.Conv2d | Foldable) -> Folded:
+    """Return a convolution, or what has replaced it inside a branch, as a float64 kernel and bias."""
     if not isinstance(conv, nn.Conv2d):
         return conv.fold()
     weight = exact(conv.weight)
@@ -68,12 +68,12 @@ def fold_conv(conv: "nn.Conv2d | BranchedConv2d") -> Folded:
 class ConvBranch(Branch):
     """A convolution of one window of the kernel, and a BatchNorm unless the layer had none."""
 
-    conv: "nn.Conv2d | BranchedConv2d"
+    conv: nn.Conv2d | Foldable
 
     def __init__(
         self,
         geometry: ConvGeometry,
-        window: Window,
+        window: KernelWindow,
         bn: _BatchNorm | None,
         *,
         conv: nn.Conv2d | None = None,
@@ -82,11 +82,11 @@ class ConvBranch(Branch):
         super().__init__()
         self.kernel_size, self.window, self.padding_mode = geometry.kernel_size, window, geometry.padding_mode
         if conv is not None:
-            self.pads = (0, 0, 0, 0)  # a layer that is taken over pads by itself
+            self.pads = (0, 0, 0, 0)  # the original layer applies its own padding
         elif like is not None:
             self.pads, conv = geometry.window_conv(window, bias=False, like=like)
         else:
-            raise ValueError("ConvBranch needs either the convolution or a tensor like which to make one.")
+            raise ValueError("ConvBranch needs either `conv` or `like`.")
         self.conv, self.bn = conv, bn
 
     @property
@@ -95,25 +95,27 @@ class ConvBranch(Branch):
         return self.bn is not None or not isinstance(self.conv, nn.Conv2d) or self.conv.bias is not None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The window's convolution."""
-        y = self.conv(pad2d(x, self.pads, self.padding_mode))
-        return y if self.bn is None else self.bn(y)
+        """Return the convolution of the window."""
+        y: Tensor = self.conv(pad2d(x, self.pads, self.padding_mode))
+        if self.bn is not None:
+            y = self.bn(y)
+        return y
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        """The window's kernel inside the full one, with the BatchNorm."""
+        """Return the window's kernel inside the full one, with the BatchNorm."""
         inner = fold_conv(self.conv)
         weight = embed_kernel(inner.weight, self.kernel_size, (self.window.top, self.window.left))
         folded = Folded(weight, inner.bias)
         return folded if self.bn is None else fold_batch_norm(folded, self.bn)
 
     def extra_repr(self) -> str:
-        """What is padded or cropped before the convolution."""
+        """Return the paddings that are applied before the convolution."""
         return f"pads={self.pads}" if any(self.pads) else ""
 
 
 class _PointwiseFirst(Branch):
-    """1×1 convolution and BatchNorm, then a border for what follows; the common part of two branches."""
+    """1×1 convolution, BatchNorm and padding: the common first part of two branches."""
 
     def __init__(self, geometry: ConvGeometry, width: int, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
         super().__init__()
@@ -129,12 +131,12 @@ class _PointwiseFirst(Branch):
         )
         self.inner_bn = norm(width)
 
-    def bordered(self, x: Tensor) -> Tensor:
-        y = self.inner_bn(self.pointwise(x))
+    def padded(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner_bn(self.pointwise(x))
         if self.geometry.padding_mode != "zeros":
-            # Repeating pixels and a map of single pixels commute.
+            # Repeating pixels commutes with a map of single pixels.
             return pad2d(y, self.geometry.pads, self.geometry.padding_mode)
-        # A zero pixel outside the image would have become the BatchNorm's shift, not zero.
+        # A zero pixel outside the image becomes the BatchNorm's shift, not zero.
         return pad2d_with_value(y, batch_norm_affine(self.inner_bn)[1], self.geometry.pads)
 
     def fold_first(self) -> Folded:
@@ -143,9 +145,9 @@ class _PointwiseFirst(Branch):
 
 
 class PointwiseConvBranch(_PointwiseFirst):
-    """1×1, BatchNorm, k×k, BatchNorm; as wide inside as the input, and starting from the identity there."""
+    """1×1, BatchNorm, k×k, BatchNorm; the 1×1 convolution keeps the number of channels and starts as the identity."""
 
-    conv: "nn.Conv2d | BranchedConv2d"
+    conv: nn.Conv2d | Foldable
     bn: _BatchNorm
 
     def __init__(self, geometry: ConvGeometry, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
@@ -166,12 +168,13 @@ class PointwiseConvBranch(_PointwiseFirst):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """1×1, border, k×k."""
-        return self.bn(self.conv(self.bordered(x)))
+        """Apply 1×1, padding and k×k."""
+        y: Tensor = self.bn(self.conv(self.padded(x)))
+        return y
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        """The product of both kernels, with the BatchNorms."""
+        """Return the product of both kernels, with the BatchNorms."""
         sequence = sequence_pointwise(self.fold_first(), fold_conv(self.conv), self.geometry.groups)
         return fold_batch_norm(sequence, self.bn)
 
@@ -186,25 +189,29 @@ class PointwiseAverageBranch(_PointwiseFirst):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """1×1, border, average."""
-        y, geometry = self.bordered(x), self.geometry
+        """Apply 1×1, padding and average."""
+        y: Tensor = self.bn(self._average(self.padded(x)))
+        return y
+
+    def _average(self, x: Tensor) -> Tensor:
+        geometry = self.geometry
         if geometry.dilation == (1, 1):
-            return self.bn(F.avg_pool2d(y, geometry.kernel_size, geometry.stride))
-        # torch has no dilated average pooling; a depthwise convolution is one.
+            return F.avg_pool2d(x, geometry.kernel_size, geometry.stride)
+        # torch has no dilated average pooling, but a depthwise convolution can do it.
         channels = geometry.out_channels
-        weight = average_kernel(channels, geometry.kernel_size, groups=channels, dtype=y.dtype, device=y.device)
-        return self.bn(F.conv2d(y, weight, None, geometry.stride, 0, geometry.dilation, channels))
+        weight = average_kernel(channels, geometry.kernel_size, groups=channels, dtype=x.dtype, device=x.device)
+        return F.conv2d(x, weight, None, geometry.stride, 0, geometry.dilation, channels)
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        """The 1×1 kernel spread over the window, with the BatchNorms."""
+        """Return the 1×1 kernel spread over the window, with the BatchNorms."""
         first, channels = self.fold_first(), self.geometry.out_channels
         average = average_kernel(channels, self.geometry.kernel_size, groups=channels, device=first.weight.device)
         return fold_batch_norm(Folded(first.weight * average, first.bias), self.bn)
 
 
 class IdentityBranch(Branch):
-    """A BatchNorm of the input itself."""
+    """The input itself, normalized by a BatchNorm."""
 
     bn: _BatchNorm
 
@@ -214,13 +221,14 @@ class IdentityBranch(Branch):
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalized input."""
+        """Return the normalized input."""
         pads = self.geometry.window_pads(self.geometry.point)
-        return self.bn(pad2d(x, pads, self.geometry.padding_mode))
+        y: Tensor = self.bn(pad2d(x, pads, self.geometry.padding_mode))
+        return y
 
     @torch.no_grad()
     def fold(self) -> Folded:
-        """The identity kernel, with the BatchNorm."""
+        """Return the identity kernel, with the BatchNorm."""
         geometry = self.geometry
         weight = identity_kernel(
             geometry.in_channels,
@@ -232,7 +240,7 @@ class IdentityBranch(Branch):
 
 
 def new_norm(channels: int, example: _BatchNorm | None, like: Tensor) -> _BatchNorm:
-    """A BatchNorm of the same kind, epsilon and momentum as an example, or torch's default one."""
+    """Return a new BatchNorm with the type, epsilon and momentum of an example, or torch's default one."""
     if example is None:
         return nn.BatchNorm2d(channels, device=like.device, dtype=like.dtype)
     like = like if example.running_mean is None else example.running_mean
@@ -249,11 +257,11 @@ def new_norm(channels: int, example: _BatchNorm | None, like: Tensor) -> _BatchN
 
 
 def unavailable(name: str, geometry: ConvGeometry) -> str | None:
-    """Why a convolution of this geometry cannot have this branch, or None where it can."""
+    """Return the reason why a convolution of this geometry cannot have this branch; None if it can."""
     height, width = geometry.kernel_size
     if name == "identity":
         if geometry.in_channels != geometry.out_channels:
-            return f"{geometry.in_channels} input channels cannot pass as {geometry.out_channels} output channels"
+            return f"{geometry.in_channels} input channels do not match {geometry.out_channels} output channels"
         return None if geometry.stride == (1, 1) else f"stride {geometry.stride} skips pixels"
     if name in ("1xk", "kx1") and min(height, width) == 1:
         return f"a {height}×{width} kernel has no smaller row or column through its centre"
@@ -263,12 +271,12 @@ def unavailable(name: str, geometry: ConvGeometry) -> str | None:
 
 
 def new_branch(name: str, geometry: ConvGeometry, *, norm_like: _BatchNorm | None, like: Tensor) -> Branch:
-    """A freshly initialized branch.
+    """Return a freshly initialized branch.
 
     Args:
         name: One of `BRANCH_NAMES`.
         geometry: The convolution that the block stands for.
-        norm_like: A BatchNorm whose kind and settings the new ones get.
+        norm_like: A BatchNorm whose type and settings the new ones get.
         like: A tensor with the dtype and device of the new convolutions.
     """
 

@@ -1,4 +1,4 @@
-"""Measuring BatchNorm statistics on training batches without changing anything else."""
+"""Measure BatchNorm statistics on training batches without changing anything else."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,21 +23,21 @@ def calibrate_(
     forward: Forward | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> None:
-    """Replaces the running statistics of some BatchNorms by averages over batches, in place.
+    """Replace the running statistics of some BatchNorms by averages over batches, in place.
 
-    All other layers run in evaluation mode; every mode, momentum and random state is restored. Under
-    `torch.distributed` the averages are taken over all ranks, so that they agree.
+    All other layers run in evaluation mode. Modes, momenta and random states are restored. Under `torch.distributed`,
+    statistics are averaged over all ranks.
 
     Args:
         model: The model.
         norms: The BatchNorms to measure.
         data: A loader, a list of batches, or one batch.
-        batches: How many batches to take; by default all of a list, and 2 of anything else.
+        batches: Number of batches to use; by default all of a list, and 2 of anything else.
         forward: ``forward(model, batch)``; by default ``model(x)`` or ``model(**batch)``.
-        group: The processes that train together; by default all of them.
+        group: The processes that train together; by default all.
 
     Raises:
-        ValueError: If there was no batch.
+        ValueError: If `data` contains no batch.
     """
     norms = list(norms)
     momenta = {norm: norm.momentum for norm in norms}
@@ -56,7 +56,7 @@ def calibrate_(
         for norm, momentum in momenta.items():
             norm.momentum = momentum
     if not used:
-        raise ValueError("There was no batch on which to measure BatchNorm statistics.")
+        raise ValueError("Cannot measure BatchNorm statistics: the data contains no batch.")
     if is_distributed(group):
         statistics = [s for norm in norms for s in (norm.running_mean, norm.running_var) if s is not None]
         all_reduce_([(statistic, "sum") for statistic in statistics], group)

@@ -1,4 +1,4 @@
-"""`reparameterize_`: puts branched blocks into a model, in place, for one of the methods."""
+"""`reparameterize_`: replace the convolutions of a model by blocks with branches."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from spatialgrad.reparam.absorb import compensate_, set_strength_
-from spatialgrad.reparam.block import BranchedConv2d, Method, UnsupportedLayerError, outer_modules
+from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
 from spatialgrad.reparam.bn_tracing import following_batch_norms
 from spatialgrad.reparam.calibrate import calibrate_
-from spatialgrad.reparam.merge import compare, default_tolerance, evaluate_block, probe_for
+from spatialgrad.reparam.merge import default_tolerance, evaluate_block, largest_difference, probe_for
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import (
     Predicate,
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def reparameterize_(
     model: nn.Module,
-    config: Method,
+    config: Reparameterization,
     *,
     include: Predicate | None = None,
     exclude: Predicate | None = None,
@@ -43,41 +43,51 @@ def reparameterize_(
     batches: int | None = None,
     forward: Forward | None = None,
 ) -> nn.Module:
-    """Replaces convolutions of a model by the blocks of a method, in place.
+    """Replace convolutions of a model by the blocks of a method, in place.
 
-    Everything is checked before anything is changed. The convolution itself lives on in its block's `kxk` branch
-    with the same parameters; so does the BatchNorm after it, where the method wants it, and an `nn.Identity` is left
-    in its place. Convert before wrapping the model for distributed training.
+    Everything is checked before anything changes. Each convolution becomes the `kxk` branch of its block and keeps its
+    parameters. If the method requires it, the BatchNorm that follows moves into that branch and leaves an `nn.Identity`
+    behind. Convert the model before wrapping it for distributed training.
 
     Args:
         model: Any model.
         config: `ACB()`, `RepVGG()`, `DBB()` or `Branches(masks=...)`.
-        include: Which `torch.nn.Conv2d` layers, by qualified name and module; by default those that the method's
-            paper replaces.
-        exclude: Layers to leave out of those.
-        optimizer: The optimizer that trains the model already. New parameters join the groups of the layer that they
-            came from, parameters that are gone are taken out with their state, all others keep theirs.
-        preserve: Whether the output in evaluation mode stays the same. By default it does for layers that were
-            trained: those without a BatchNorm and those whose BatchNorm has seen a batch.
+        include: Predicate ``(name, module) -> bool`` that selects `torch.nn.Conv2d` layers; by default those that the
+            method's paper replaces.
+        exclude: Predicate for layers to leave out.
+        optimizer: The optimizer, if it exists already. New parameters join the parameter groups of their layer, removed
+            ones leave with their state, all others keep their state.
+        preserve: Whether the output in evaluation mode must not change. By default, it is preserved for trained layers:
+            those without a BatchNorm and those whose BatchNorm has seen a batch.
         example_inputs: Inputs for one forward pass (one tensor, a tuple of positional or a dict of keyword inputs).
-            Needed only if the model cannot be traced symbolically to find which BatchNorm follows a convolution.
-        data: Training data on which to measure the statistics of the new BatchNorms of preserved layers, so that also
-            the output in training mode stays close: a loader, a list of batches, or one batch. Without it the
-            statistics start at 0 and 1.
-        batches: How many batches of `data` to use; by default 2 of a loader and all of a list.
-        forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
+            Required only if the model cannot be traced symbolically to find the BatchNorm that follows a convolution.
+        data: Training data for measuring the statistics of new BatchNorms in preserved layers, so that the output in
+            training mode stays close as well: a loader, a list of batches, or one batch. Without it, the statistics
+            start at 0 and 1.
+        batches: Number of batches of `data` to use; by default 2 of a loader and all of a list.
+        forward: ``forward(model, batch)``, for models that are not called as ``model(x)`` or ``model(**batch)``.
 
     Returns:
         The same model.
 
     Raises:
         UnsupportedLayerError: If a layer cannot be replaced; the message names it.
-        ValueError: If no layer was found, or the optimizer does not have the layers' parameters.
+        ValueError: If there is no layer to replace, or the optimizer does not hold the parameters of one.
+
+    Example:
+        >>> import torch
+        >>> from spatialgrad.reparam import DBB
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
+        >>> model = reparameterize_(model, DBB())
+        >>> list(model[0].branches)
+        ['kxk', '1x1', '1x1_kxk', '1x1_avg']
+        >>> model[1]
+        Identity()
     """
     if isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise ValueError(
-            f"Convert the model before wrapping it in {type(model).__name__}, which would not know the new "
-            "parameters: reparameterize_(model.module, ...), then wrap it again."
+            f"Convert the model before wrapping it in {type(model).__name__}, which would not synchronize the new "
+            "parameters: call reparameterize_(model.module, ...), then wrap it again."
         )
     root = unwrap_model(model)
     torch_optimizer = None if optimizer is None else growable(optimizer)
@@ -102,7 +112,7 @@ def reparameterize_(
         if _was_trained(bn) if preserve is None else preserve:
             references.append((name, block, reference))
 
-    kept = [block for _, block, _ in references if "kxk" in block.branches]  # others keep it by construction
+    kept = [block for _, block, _ in references if "kxk" in block.branches]  # others preserve it by construction
     try:
         _measure_(root, kept, data, batches, forward)
     except BaseException:
@@ -123,9 +133,13 @@ def reparameterize_(
 
 
 def _find_layers(
-    root: nn.Module, config: Method, include: Predicate | None, exclude: Predicate | None, example_inputs: Any
+    root: nn.Module,
+    config: Reparameterization,
+    include: Predicate | None,
+    exclude: Predicate | None,
+    example_inputs: Any,
 ) -> dict[str, tuple[nn.Conv2d, _BatchNorm | None]]:
-    """The convolutions to replace, each with the BatchNorm that goes with it."""
+    """Return the convolutions to replace, each with the BatchNorm that moves into its block."""
     convs = _select(root, config, include, exclude)
     norms: dict[str, _BatchNorm | None] = dict.fromkeys(convs)
     if config.takes_batch_norm:
@@ -133,13 +147,13 @@ def _find_layers(
         uncalled = [name for name in convs if name not in norms]
         if uncalled and include is not None:
             raise UnsupportedLayerError(
-                f"The forward pass does not call {', '.join(map(repr, uncalled))} as modules, so blocks in their "
-                "place would not be used. Leave them out with include=."
+                f"The forward pass does not call {', '.join(map(repr, uncalled))} as modules, so their blocks would "
+                "not be used. Leave them out with include=."
             )
     if not norms:
         raise ValueError(
-            f"{config.name} found no convolution to replace. By default it looks for plain torch.nn.Conv2d layers "
-            "of its paper's kernel size outside of blocks; pass include= to choose others."
+            f"{config.name} found no convolution to replace. By default, it replaces plain torch.nn.Conv2d layers "
+            "with the kernel size of its paper that are not inside a block; pass include= to select others."
         )
     return {name: (convs[name], bn) for name, bn in norms.items()}
 
@@ -150,30 +164,31 @@ def _check_held(layers: Mapping[str, tuple[nn.Conv2d, _BatchNorm | None]], optim
     missing = [name for name, weight in weights.items() if weight.requires_grad and id(weight) not in held]
     if missing:
         raise ValueError(
-            f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the one that does, or leave the "
-            "layers out with include=."
+            f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the optimizer that does, or leave "
+            "the layers out with include=."
         )
 
 
 def _evaluate(conv: nn.Conv2d, bn: _BatchNorm | None) -> Tensor:
-    """What a layer makes of its probe input in evaluation mode."""
+    """Return the output of a layer in evaluation mode for its probe input."""
     layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
     with quiet_evaluation(layer):
-        return layer(probe_for(conv))
+        output: Tensor = layer(probe_for(conv))
+    return output
 
 
 def _check_function(what: str, block: BranchedConv2d, reference: Tensor) -> None:
     output, size = evaluate_block(block, probe_for(block))
-    difference = compare(reference, output, size)
+    difference = largest_difference(reference, output, size)
     if not difference.relative <= default_tolerance(reference.dtype):
         raise RuntimeError(
-            f"{what} did not keep the function: the output differs by {difference}. The layer's weights or BatchNorm "
-            "statistics may be too extreme for this precision."
+            f"{what} changed the output by {difference}. The layer's weights or BatchNorm statistics may be too "
+            "extreme for this precision."
         )
 
 
 def _select(
-    root: nn.Module, config: Method, include: Predicate | None, exclude: Predicate | None
+    root: nn.Module, config: Reparameterization, include: Predicate | None, exclude: Predicate | None
 ) -> dict[str, nn.Conv2d]:
     convs: dict[str, nn.Conv2d] = {}
     tied = tied_parameters(root)
@@ -181,7 +196,7 @@ def _select(
         if not isinstance(module, nn.Conv2d) or (exclude is not None and exclude(name, module)):
             continue
         if include is None:
-            # By default, layers of other types that merely inherit from Conv2d are not ours to replace.
+            # By default, subclasses of Conv2d are left alone: they may compute something else.
             wanted = type(module) is nn.Conv2d and config.includes(module)
         else:
             wanted = include(name, module)
@@ -189,10 +204,10 @@ def _select(
             continue
         if module is root:
             raise ValueError(
-                "The model is a single convolution, which cannot be replaced in place: wrap it, for instance in "
+                "The model itself is a convolution, which cannot be replaced in place: wrap it, for example in "
                 "torch.nn.Sequential(conv)."
             )
-        check_replaceable(name, module, tied)
+        _check_replaceable(name, module, tied)
         config.check(name, module)
         convs[name] = module
     return convs
@@ -200,7 +215,7 @@ def _select(
 
 def _was_trained(bn: _BatchNorm | None) -> bool:
     if bn is None or bn.running_mean is None or bn.running_var is None:
-        return True  # nothing says that it was not
+        return True  # no sign of the contrary
     if bn.num_batches_tracked is not None and bn.num_batches_tracked > 0:
         return True
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
@@ -209,17 +224,17 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
 def _measure_(
     root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
 ) -> None:
-    """Measures the statistics of all new branches, if there is data."""
+    """Measure the statistics of all new branches, if there is data."""
     new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
     if data is not None and new:
         for branch in new:
-            set_strength_(branch, 0.0)  # the new branches listen, but say nothing yet
+            set_strength_(branch, 0.0)  # the new branches are measured, but contribute nothing yet
         norms = [norm for branch in new for norm in batch_norms(branch)]
         calibrate_(root, norms, data, batches=batches, forward=forward)
 
 
-def check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> None:
-    """Raises `UnsupportedLayerError` for what only looks like a plain convolution."""
+def _check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> None:
+    """Raise `UnsupportedLayerError` for anything but a plain convolution with parameters of its own."""
     way_out = "Leave it out with include=."
     if type(conv) is not nn.Conv2d:
         raise UnsupportedLayerError(
@@ -228,7 +243,7 @@ def check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> N
     if "weight" not in conv._parameters:
         raise UnsupportedLayerError(f"The weight of {layer!r} is computed, not a parameter. {way_out}")
     if hasattr(conv.weight, "to_local"):
-        raise UnsupportedLayerError(f"{layer!r} is sharded. Convert the model first and shard it afterwards.")
+        raise UnsupportedLayerError(f"{layer!r} is sharded. Convert the model first, then shard it.")
     if conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks or conv._backward_pre_hooks:
         raise UnsupportedLayerError(
             f"{layer!r} has hooks that would be lost. Remove them before the conversion, or leave the layer out "

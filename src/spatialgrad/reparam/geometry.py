@@ -1,9 +1,9 @@
-"""How a convolution walks over its input, and where a smaller kernel inside it has to look.
+"""The geometry of a convolution, and the paddings that align a smaller kernel inside it.
 
-A branch with a smaller receptive field acts on a window of the full kernel. Written as a convolution of its own,
-it needs other paddings than the full one, negative ones (a crop) where the full convolution pads less than the
-window is away from the kernel's edge. With the paddings from here every branch gives a map of the same size,
-aligned with the full convolution's, borders included, whatever stride, padding and dilation are.
+A branch with a smaller receptive field acts on a window of the full kernel. As a convolution of its own, it needs
+different paddings, which are negative (a crop) where the full convolution pads less than the distance between the
+window and the kernel's edge. With the paddings computed here, the output of every branch has the same size as the
+full convolution's and is aligned with it, borders included, for any stride, padding and dilation.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from spatialgrad.reparam.kernels import centre
 
-__all__ = ["ConvGeometry", "Pads", "Window", "pad2d", "pad2d_with_value", "split_pads"]
+__all__ = ["ConvGeometry", "KernelWindow", "Pads", "pad2d", "pad2d_with_value", "split_pads"]
 
 Pads = tuple[int, int, int, int]
 """Left, right, top and bottom, in the order of `torch.nn.functional.pad`; negative values crop."""
 
 
-class Window(NamedTuple):
+class KernelWindow(NamedTuple):
     """A rectangle of positions inside a kernel."""
 
     top: int
@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvGeometry:
-    """Everything about a 2-d convolution except its numbers."""
+    """Everything about a 2-d convolution except its weights."""
 
     in_channels: int
     out_channels: int
@@ -44,7 +44,7 @@ class ConvGeometry:
 
     @classmethod
     def of(cls, conv: nn.Conv2d) -> "ConvGeometry":
-        """Reads the geometry off a convolution."""
+        """Return the geometry of a convolution."""
         return cls(
             in_channels=conv.in_channels,
             out_channels=conv.out_channels,
@@ -63,7 +63,7 @@ class ConvGeometry:
 
     @property
     def pads(self) -> Pads:
-        """What the convolution pads on each side, also for `padding="same"` and `padding="valid"`."""
+        """Padding on each side, also for `padding="same"` and `padding="valid"`."""
         if self.padding == "valid":
             return 0, 0, 0, 0
         if self.padding == "same":
@@ -74,27 +74,27 @@ class ConvGeometry:
         return columns, columns, rows, rows
 
     @property
-    def full(self) -> Window:
-        """The window that is the whole kernel."""
-        return Window(0, 0, *self.kernel_size)
+    def full(self) -> KernelWindow:
+        """The window of the whole kernel."""
+        return KernelWindow(0, 0, *self.kernel_size)
 
     @property
-    def row(self) -> Window:
+    def row(self) -> KernelWindow:
         """The 1×k window through the centre."""
-        return Window(centre(self.kernel_size)[0], 0, 1, self.kernel_size[1])
+        return KernelWindow(centre(self.kernel_size)[0], 0, 1, self.kernel_size[1])
 
     @property
-    def column(self) -> Window:
+    def column(self) -> KernelWindow:
         """The k×1 window through the centre."""
-        return Window(0, centre(self.kernel_size)[1], self.kernel_size[0], 1)
+        return KernelWindow(0, centre(self.kernel_size)[1], self.kernel_size[0], 1)
 
     @property
-    def point(self) -> Window:
+    def point(self) -> KernelWindow:
         """The 1×1 window at the centre."""
-        return Window(*centre(self.kernel_size), 1, 1)
+        return KernelWindow(*centre(self.kernel_size), 1, 1)
 
-    def window_pads(self, window: Window) -> Pads:
-        """The paddings with which a convolution of only this window stays aligned with the full one."""
+    def window_pads(self, window: KernelWindow) -> Pads:
+        """Return the paddings with which a convolution of this window alone is aligned with the full one."""
         left, right, top, bottom = self.pads
         (height, width), (down, across) = self.kernel_size, self.dilation
         return (
@@ -104,10 +104,10 @@ class ConvGeometry:
             bottom - (height - window.top - window.height) * down,
         )
 
-    def window_conv(self, window: Window, *, bias: bool, like: Tensor) -> tuple[Pads, nn.Conv2d]:
-        """A freshly initialized convolution of one window, and what to pad before it.
+    def window_conv(self, window: KernelWindow, *, bias: bool, like: Tensor) -> tuple[Pads, nn.Conv2d]:
+        """Return the paddings to apply first, and a freshly initialized convolution of one window.
 
-        Paddings that torch's convolution can do by itself are left to it: they then cost no copy of the input.
+        Paddings that torch's convolution supports are left to it: they then cost no copy of the input.
         """
         explicit, native = split_pads(self.window_pads(window), self.padding_mode)
         conv = nn.Conv2d(
@@ -125,8 +125,8 @@ class ConvGeometry:
         return explicit, conv
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
-        """A convolution of exactly this geometry, its parameters not initialized."""
-        return nn.utils.skip_init(
+        """Return a convolution of this geometry with uninitialized parameters."""
+        conv: nn.Conv2d = nn.utils.skip_init(  # type: ignore[no-untyped-call]
             nn.Conv2d,
             self.in_channels,
             self.out_channels,
@@ -140,10 +140,11 @@ class ConvGeometry:
             device=like.device,
             dtype=like.dtype,
         )
+        return conv
 
 
 def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
-    """Divides paddings into what must be padded explicitly and what a convolution can do (rows, columns)."""
+    """Split paddings into those to apply explicitly and those that a convolution supports (rows, columns)."""
     left, right, top, bottom = pads
     if mode == "zeros" and left == right >= 0 and top == bottom >= 0:
         return (0, 0, 0, 0), (top, left)
@@ -151,7 +152,7 @@ def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
 
 
 def pad2d(x: Tensor, pads: Pads, mode: str = "zeros") -> Tensor:
-    """Pads with the mode of a convolution; negative paddings crop."""
+    """Pad with the mode of a convolution; negative paddings crop."""
     if mode == "zeros":
         return F.pad(x, pads) if any(pads) else x
     grow = [max(pad, 0) for pad in pads]
@@ -162,7 +163,7 @@ def pad2d(x: Tensor, pads: Pads, mode: str = "zeros") -> Tensor:
 
 
 def pad2d_with_value(x: Tensor, value: Tensor, pads: Pads) -> Tensor:
-    """Pads every channel with a value of its own; differentiable in both the map and the values."""
+    """Pad each channel with its own value; differentiable in both the map and the values."""
     if not any(pads):
         return x
     left, right, top, bottom = pads

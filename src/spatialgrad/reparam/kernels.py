@@ -1,8 +1,8 @@
 """The kernel algebra of structural reparameterization, as pure functions.
 
-Every branch of every method in this package is an affine map of the input, so it is a kernel and a bias. These
-functions turn batch normalization, small kernels, sequences, averages and identities into that form; a block
-is merged by adding up what its branches fold into. Nothing here knows about blocks or models.
+Every branch of every method in this package is an affine map of the input that a kernel and a bias can express. These
+functions bring batch normalization, small kernels, sequences, averages and identities into that form; a block is
+merged by adding up the folded branches. Nothing here knows about blocks or models.
 """
 
 from typing import NamedTuple
@@ -39,20 +39,20 @@ class Folded(NamedTuple):
 
 
 def exact(tensor: Tensor) -> Tensor:
-    """A detached float64 copy in which to fold; on the CPU where the device has no float64."""
+    """Return a detached float64 copy to fold with; on the CPU where the device has no float64."""
     device = "cpu" if tensor.device.type == "mps" else tensor.device
     return tensor.detach().to(device=device, dtype=torch.float64)
 
 
 def batch_norm_affine(bn: _BatchNorm, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The scale and shift per channel that a BatchNorm applies in evaluation: `y = scale · x + shift`.
+    """Return the scale and shift per channel that a BatchNorm applies in evaluation: `y = scale · x + shift`.
 
     Args:
         bn: The BatchNorm; the result is differentiable in its weight and bias.
-        like: A tensor whose dtype and device to compute with; by default the BatchNorm's own.
+        like: A tensor that determines dtype and device of the result; by default the BatchNorm's own.
 
     Raises:
-        ValueError: If the BatchNorm keeps no running statistics; it is then not an affine map at all.
+        ValueError: If the BatchNorm keeps no running statistics and therefore is not an affine map.
     """
     if bn.running_mean is None or bn.running_var is None:
         raise ValueError(
@@ -69,22 +69,22 @@ def batch_norm_affine(bn: _BatchNorm, like: Tensor | None = None) -> tuple[Tenso
 
 
 def fold_affine(folded: Folded, scale: Tensor, shift: Tensor) -> Folded:
-    """Applies `scale · y + shift` per output channel after a convolution."""
+    """Apply `scale · y + shift` per output channel after a convolution."""
     return Folded(folded.weight * scale[:, None, None, None], folded.bias * scale + shift)
 
 
 def fold_batch_norm(folded: Folded, bn: _BatchNorm) -> Folded:
-    """Folds a BatchNorm, with its running statistics, into the convolution before it."""
+    """Fold a BatchNorm, with its running statistics, into the convolution before it."""
     return fold_affine(folded, *batch_norm_affine(bn, like=folded.weight))
 
 
 def centre(kernel_size: tuple[int, int]) -> tuple[int, int]:
-    """The position that acts as the centre of a kernel; of the two of an even side, the upper or left one."""
+    """Return the centre position of a kernel; on an even side, the upper or left one of the two middle positions."""
     return (kernel_size[0] - 1) // 2, (kernel_size[1] - 1) // 2
 
 
 def embed_kernel(weight: Tensor, kernel_size: tuple[int, int], offset: tuple[int, int] | None = None) -> Tensor:
-    """Places a small kernel inside a larger one that is zero elsewhere.
+    """Place a small kernel inside a larger one that is zero elsewhere.
 
     Args:
         weight: Kernel of shape (out, in / groups, height, width).
@@ -92,7 +92,7 @@ def embed_kernel(weight: Tensor, kernel_size: tuple[int, int], offset: tuple[int
         offset: Row and column of the small kernel's first element; by default the two centres coincide.
 
     Raises:
-        ValueError: If the small kernel does not fit at that place.
+        ValueError: If the small kernel does not fit there.
     """
     height, width = weight.shape[-2:]
     if offset is None:
@@ -109,20 +109,20 @@ def embed_kernel(weight: Tensor, kernel_size: tuple[int, int], offset: tuple[int
 
 
 def sequence_pointwise(first: Folded, second: Folded, groups: int = 1) -> Folded:
-    """A 1×1 convolution followed by a k×k convolution, as one k×k convolution.
+    """Compose a 1×1 convolution and the k×k convolution after it into one k×k convolution.
 
-    Both have the same number of groups. The equality includes the borders only if the map between the two is
-    padded with the value that a zero pixel takes there, which is the bias of the first convolution.
+    Both have the same number of groups. The result is exact at the borders only if the map between the two is padded
+    with the value that a zero pixel takes there, which is the bias of the first convolution.
 
     Args:
         first: The pointwise convolution: weight (middle, in / groups, 1, 1).
         second: The k×k convolution: weight (out, middle / groups, height, width).
-        groups: The number of groups of both.
+        groups: Number of groups of both.
     """
-    pointwise = first.weight.squeeze(-1).squeeze(-1).unflatten(0, (groups, -1))  # group, middle, in
-    kernel = second.weight.unflatten(0, (groups, -1))  # group, out, middle, height, width
+    pointwise = first.weight[:, :, 0, 0].reshape(groups, -1, first.weight.shape[1])  # group, middle, in
+    kernel = second.weight.reshape(groups, -1, *second.weight.shape[1:])  # group, out, middle, height, width
     weight = torch.einsum("gomhw,gmi->goihw", kernel, pointwise).flatten(0, 1)
-    passed = torch.einsum("gomhw,gm->go", kernel, first.bias.unflatten(0, (groups, -1))).flatten()
+    passed = torch.einsum("gomhw,gm->go", kernel, first.bias.reshape(groups, -1)).flatten()
     return Folded(weight, second.bias + passed)
 
 
@@ -135,7 +135,7 @@ def identity_kernel(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """The kernel of shape (channels, channels / groups, *kernel_size) that passes every channel on unchanged."""
+    """Return the kernel of shape (channels, channels / groups, *kernel_size) that keeps every channel unchanged."""
     eye = torch.eye(channels // groups, dtype=dtype, device=device).repeat(groups, 1)
     return embed_kernel(eye[:, :, None, None], kernel_size, centre(kernel_size) if offset is None else offset)
 
@@ -148,6 +148,6 @@ def average_kernel(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """The kernel of shape (channels, channels / groups, *kernel_size) that averages every channel by itself."""
+    """Return the kernel of shape (channels, channels / groups, *kernel_size) that averages each channel separately."""
     eye = identity_kernel(channels, groups=groups, dtype=dtype, device=device)
     return eye.expand(-1, -1, *kernel_size) / (kernel_size[0] * kernel_size[1])

@@ -1,4 +1,4 @@
-"""`merge`: a new model of plain convolutions that is provably the same function."""
+"""`merge`: return a new model of plain convolutions that computes the same, and verify it."""
 
 import copy
 import logging
@@ -15,22 +15,33 @@ from spatialgrad.reparam.bn_tracing import forward_with
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
 
-__all__ = ["Difference", "MergeError", "MergeReport", "Merged", "merge", "merge_with_report"]
+__all__ = [
+    "Difference",
+    "MergeError",
+    "MergeReport",
+    "Merged",
+    "default_tolerance",
+    "evaluate_block",
+    "largest_difference",
+    "merge",
+    "merge_with_report",
+    "probe_for",
+]
 
 logger = logging.getLogger(__name__)
 
 
 class MergeError(RuntimeError):
-    """A merged model that does not compute what the branched one does."""
+    """Raised if a merged model does not compute the same as the model with branches."""
 
 
 class Difference(NamedTuple):
-    """How far two outputs are apart at most."""
+    """The largest difference between two outputs."""
 
     absolute: float
-    """The largest absolute difference."""
+    """Largest absolute difference."""
     relative: float
-    """The same, relative to the largest absolute value of the first output, or of a branch where branches cancel."""
+    """The same, relative to the largest absolute value of the first output, or of a branch if branches cancel."""
 
     def __str__(self) -> str:
         return f"{self.absolute:.1e} (relative {self.relative:.1e})"
@@ -38,16 +49,16 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeReport:
-    """What the self-check of a merge found."""
+    """Result of the self-check of a merge."""
 
     layers: Mapping[str, Difference] = field(default_factory=dict)
-    """For every merged block, the difference on a random probe input."""
+    """The difference on a random probe input, for each merged block."""
     model: Difference | None = None
-    """The difference between the whole models' outputs, if example inputs were given."""
+    """The difference between the outputs of the whole models, if example inputs were given."""
 
     @property
     def largest(self) -> Difference:
-        """The largest relative difference of all; zero if there was nothing to merge."""
+        """The largest relative difference of all; zero if there is no block."""
         found = [*self.layers.values(), *([] if self.model is None else [self.model])]
         return max(found, key=lambda difference: difference.relative, default=Difference(0.0, 0.0))
 
@@ -57,35 +68,45 @@ class MergeReport:
 
 
 class Merged(NamedTuple):
-    """A merged model and what its self-check found."""
+    """A merged model and the result of its self-check."""
 
     model: nn.Module
     report: MergeReport
 
 
 def merge(model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None) -> nn.Module:
-    """A new model in which every block is one plain convolution, the same function in evaluation mode.
+    """Return a new model in which every block is one plain convolution that computes the same in evaluation mode.
 
-    The model may be in training mode, wrapped or compiled, and is not changed; a model without blocks is simply
-    copied. Every block is compared with its convolution on a random probe input before the result is returned. The
-    largest difference goes to the log; `merge_with_report` returns it.
+    The given model may be in training mode, wrapped or compiled, and is not changed. A model without blocks is copied.
+    Every block is compared with its convolution on a random probe input before the result is returned. The largest
+    difference is logged; `merge_with_report` returns it.
 
     Args:
         model: A model with blocks.
-        example_inputs: Inputs with which to compare the two whole models as well: one tensor, a tuple of positional
-            or a dict of keyword inputs.
-        tolerance: The largest relative difference allowed; by default 1e-8 for float64, 1e-3 for float32 and 0.1 for
+        example_inputs: Inputs for comparing the two whole models as well: one tensor, a tuple of positional or a dict
+            of keyword inputs.
+        tolerance: Largest relative difference allowed; by default 1e-8 for float64, 1e-3 for float32 and 0.1 for
             smaller types.
 
     Raises:
         MergeError: If an output differs by more; the message names the layer.
+
+    Example:
+        >>> import torch
+        >>> from spatialgrad.reparam import ACB, reparameterize_
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
+        >>> merge(reparameterize_(model, ACB()))
+        Sequential(
+          (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))
+          (1): Identity()
+        )
     """
     return merge_with_report(model, example_inputs=example_inputs, tolerance=tolerance).model
 
 
 @torch.no_grad()
 def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance: float | None = None) -> Merged:
-    """Like `merge`, and returns also the differences that the self-check found."""
+    """Merge like `merge`, and also return the result of the self-check."""
     root = unwrap_model(model)
     layers: dict[str, Difference] = {}
     replacements: dict[int, Any] = {}
@@ -93,15 +114,15 @@ def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance
         conv = block.to_conv()
         probe = probe_for(conv)
         reference, size = evaluate_block(block, probe)
-        layers[name] = compare(reference, conv(probe), size)
+        layers[name] = largest_difference(reference, conv(probe), size)
         _check(f"the merged {block.method} block {name!r}", layers[name], reference.dtype, tolerance)
         replacements[id(block)] = conv
-    # The copy finds the convolutions in the blocks' places, so no branch is ever copied.
+    # The copy takes the convolutions instead of the blocks, so no branch is ever copied.
     merged: nn.Module = copy.deepcopy(root, replacements)
     whole = None
     if example_inputs is not None:
         reference = _outputs(copy.deepcopy(root), example_inputs)
-        whole = compare(reference, _outputs(copy.deepcopy(merged), example_inputs))
+        whole = largest_difference(reference, _outputs(copy.deepcopy(merged), example_inputs))
         _check("the merged model", whole, reference.dtype, tolerance)
     report = MergeReport(layers=layers, model=whole)
     logger.info("%s", report)
@@ -112,7 +133,7 @@ def _outputs(model: nn.Module, inputs: Any) -> Tensor:
     leaves = tree_leaves(forward_with(model.eval(), inputs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not tensors:
-        raise ValueError("The model returned no floating-point tensor for example_inputs: nothing to compare.")
+        raise ValueError("Cannot compare the models: they return no floating-point tensor for example_inputs.")
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
@@ -126,23 +147,23 @@ def _check(what: str, difference: Difference, dtype: torch.dtype, tolerance: flo
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """The relative difference that rounding in this precision may cause at most."""
+    """Return the largest relative difference that rounding in this precision may cause."""
     return {torch.float64: 1e-8, torch.float32: 1e-3}.get(dtype, 0.1)
 
 
 def evaluate_block(block: BranchedConv2d, x: Tensor) -> tuple[Tensor, float]:
-    """What a block computes in evaluation mode, and the largest value in any branch.
+    """Return the output of a block in evaluation mode, and the largest absolute value in any branch.
 
-    Rounding is relative to the latter: branches may cancel, for instance to the zeros of a residual branch that was
-    initialized to give none.
+    Rounding errors are relative to the latter: branches may cancel, for example to the zeros of a residual that is
+    initialized to zero.
     """
     with quiet_evaluation(block):
         sizes = [branch(x).abs().max().item() for _, branch in block.named_branches()]
         return block(x), max(sizes, default=0.0)
 
 
-def compare(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
-    """The largest difference between two tensors, relative to `size` or the largest value of the first."""
+def largest_difference(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
+    """Return the largest difference between two tensors, relative to `size` or the largest value of the first."""
     if reference.shape != other.shape:
         return Difference(float("inf"), float("inf"))
     reference, other = reference.detach().cpu().double(), other.detach().cpu().double()
@@ -152,7 +173,7 @@ def compare(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
 
 
 def probe_for(conv: nn.Conv2d | BranchedConv2d) -> Tensor:
-    """A random input for a layer, large enough for a few output pixels and for all of its borders."""
+    """Return a random input for a layer, large enough for a few output pixels and all borders."""
     geometry = ConvGeometry.of(conv) if isinstance(conv, nn.Conv2d) else conv.geometry
     left, right, top, bottom = geometry.pads
     (height, width), (down, across) = geometry.kernel_size, geometry.dilation

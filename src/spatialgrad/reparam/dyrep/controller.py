@@ -1,6 +1,6 @@
-"""DyRep: starts from the plain network, grows branches where they promise most, cuts those that fall behind.
+"""DyRep: start from the plain network, grow branches where the score is highest, cut those with small weights.
 
-Huang et al., DyRep: Bootstrapping Training with Dynamic Re-parameterization (CVPR 2022).
+Huang et al., "DyRep: Bootstrapping Training with Dynamic Re-parameterization", CVPR 2022.
 """
 
 import logging
@@ -8,15 +8,17 @@ import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from spatialgrad.reparam.dyrep.config import DyRepConfig
 from spatialgrad.reparam.dyrep.ddp import refuse_forward_, rewrapped
 from spatialgrad.reparam.dyrep.growth import (
+    ScoreRecord,
     branch_weights,
     branches_to_cut,
     check_structure,
@@ -28,7 +30,6 @@ from spatialgrad.reparam.dyrep.growth import (
     rebuild_,
     structure_of,
 )
-from spatialgrad.reparam.dyrep.scores import SCORES, ScoreRecord
 from spatialgrad.torch_utils.distributed import is_distributed
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, nearest_batch_norm, unwrap_model
@@ -41,73 +42,42 @@ from spatialgrad.torch_utils.optimizers import (
     sort_parameters_,
 )
 
-__all__ = ["Adjustment", "DyRep", "DyRepConfig"]
+__all__ = ["Adjustment", "DyRep"]
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DyRepConfig:
-    """When and how DyRep changes a network; the defaults are those of its paper for CIFAR."""
-
-    interval: int = 15
-    """Epochs between two adjustments (ImageNet: 5)."""
-    until: int | None = 500
-    """The last epoch with an adjustment (ImageNet: 100); None for no end."""
-    score: Literal["synflow", "snip", "gradient-norm"] = "synflow"
-    """What is recorded at every step: the sum of gradient · weight, the sum of its absolute values, or the norm of
-    the gradient."""
-    max_depth: int = 2
-    """How deep blocks may be nested: a convolution inside so many blocks does not grow any more."""
-    spread: float = 0.02
-    """Branches are cut only in blocks whose branch weights have a larger standard deviation than this."""
-    threshold: float = 0.1
-    """Only branches with a smaller weight than this, relative to the `kxk` branch, are cut."""
-    seed: int = 0
-    """Seed of the new branches' initial weights."""
-
-    def __post_init__(self) -> None:
-        if self.interval < 1:
-            raise ValueError(f"Invalid interval: {self.interval}; adjustments are at least one epoch apart.")
-        if self.max_depth < 1:
-            raise ValueError(f"Invalid max_depth: {self.max_depth}; with less than 1 nothing can grow.")
-        if self.score not in SCORES:
-            raise ValueError(f"Unknown score {self.score!r}; choose from {', '.join(SCORES)}.")
-        if not (self.spread >= 0 and self.threshold >= 0):
-            raise ValueError(f"Invalid spread {self.spread} or threshold {self.threshold}: both must be at least 0.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """What one adjustment did."""
+    """Result of one adjustment."""
 
     grown: str | None
-    """The convolution that became a block, by qualified name."""
+    """Qualified name of the convolution that became a block."""
     cut: Mapping[str, tuple[str, ...]]
-    """The branches that were folded away, by the qualified name of their block."""
+    """Names of the removed branches, by the qualified name of their block."""
     scores: Mapping[str, float] = field(repr=False)
-    """The mean score of every convolution that could have grown."""
+    """Mean score of each convolution that could have grown."""
 
     @property
     def changed(self) -> bool:
-        """Whether the network has other parameters now."""
+        """Whether the parameters of the network changed."""
         return self.grown is not None or bool(self.cut)
 
 
 class DyRep:
-    """Grows and cuts the branches of a network while it trains.
+    """Controller that grows and cuts branches of a network during training.
 
-    Scores are recorded whenever the optimizer steps. Growing and cutting keep the network's function in evaluation
-    mode; new parameters join the optimizer, parameters that are gone leave it, all others keep their state.
+    Scores are recorded at each step of the optimizer. Growing and cutting do not change the network's output in
+    evaluation mode. New parameters join the optimizer, removed ones leave it, all others keep their state.
 
     Args:
-        model: The plain model; wrapped for distributed training or compiled, it is looked through.
-        optimizer: The optimizer that trains it. Its parameters are put into the model's order, so that its
-            `state_dict` fits after a rebuild.
+        model: The plain model; it may be compiled or wrapped for distributed training.
+        optimizer: The optimizer of the model. Its parameters are sorted in the model's order, so that its `state_dict`
+            matches after a rebuild.
         config: When and how to change the network.
-        include: ``(name, module) -> bool``: only these convolutions take part.
-        exclude: ``(name, module) -> bool``: these do not.
-        process_group: The processes that train together; by default the wrapper's, or all of them.
+        include: Predicate ``(name, module) -> bool`` that selects convolutions; by default all.
+        exclude: Predicate for convolutions to leave out.
+        process_group: The processes that train together; by default the wrapper's, or all.
 
     Example:
         >>> import torch
@@ -143,49 +113,48 @@ class DyRep:
         self.num_adjustments = 0
         self._record = ScoreRecord(self.config.score)
         if grown_blocks(self._model):
-            raise ValueError("The model has grown already. Start from the plain one and load_state_dict.")
+            raise ValueError("The model already has grown blocks. Start from the plain model and call load_state_dict.")
         self._points = self._find_points()
         if not self._points:
             raise ValueError(
-                f"{type(self._model).__name__} has no convolution that could grow: plain torch.nn.Conv2d layers that "
-                "this optimizer trains, with both kernel sides larger than 1, and that include= and exclude= leave."
+                f"{type(self._model).__name__} has no convolution that can grow: a plain torch.nn.Conv2d layer with "
+                "both kernel sides larger than 1 that this optimizer trains and that include= and exclude= select."
             )
         self._slots = list(self._points)
         sort_parameters_(self._optimizer, self._model)
         self._handle = self._optimizer.register_step_pre_hook(self._before_step)
 
     def detach(self) -> None:
-        """Stop recording; the network stays as it is."""
+        """Stop recording scores; the network does not change."""
         self._handle.remove()
 
     def due(self, epoch: int) -> bool:
-        """Whether the network should be adjusted before this epoch (counted from 0)."""
+        """Return whether to adjust the network before this epoch (counted from 0)."""
         until = self.config.until
         return epoch > 0 and epoch % self.config.interval == 0 and (until is None or epoch <= until)
 
     @torch.no_grad()
     def record(self) -> None:
-        """Adds the score of the gradients that are there now; the optimizer's step does this by itself."""
+        """Record the scores of the current gradients; the optimizer's step does this automatically."""
         for name, conv in self._points.items():
             if conv.weight.grad is not None:
                 self._record.add(name, conv.weight.grad, conv.weight)
 
     @property
     def scores(self) -> dict[str, float]:
-        """The mean score since the last adjustment of every convolution that can grow, over all processes."""
+        """Mean scores of the convolutions that can grow since the last adjustment, over all processes."""
         return self._record.means(self._points, self._device, self._group)
 
     def adjust(self, data: Any, batches: int = 20, *, forward: Forward | None = None) -> Adjustment:
-        """Grows the convolution with the highest score, then cuts branches that fell behind.
+        """Grow the convolution with the highest score, then cut branches with small weights.
 
-        If the result says that the network changed, rebuild a DistributedDataParallel wrapper with `rewrap` before
-        the next step.
+        If the network changed, rebuild a DistributedDataParallel wrapper with `rewrap` before the next step.
 
         Args:
-            data: Training data on which the statistics of new BatchNorms are measured: a loader, a list of batches,
-                or one batch.
-            batches: How many batches to use at most.
-            forward: ``forward(model, batch)`` where the model is not called as ``model(x)`` or ``model(**batch)``.
+            data: Training data for measuring the statistics of new BatchNorms: a loader, a list of batches, or one
+                batch.
+            batches: Maximum number of batches to use.
+            forward: ``forward(model, batch)``, for models that are not called as ``model(x)`` or ``model(**batch)``.
 
         Raises:
             RuntimeError: If no score was recorded since the last adjustment.
@@ -193,8 +162,8 @@ class DyRep:
         scores = self.scores
         if not scores:
             raise RuntimeError(
-                "No score was recorded since the last adjustment: train first, with the optimizer that DyRep was "
-                "given, or call record() after backward()."
+                "No score was recorded since the last adjustment. Train with the optimizer that was passed to DyRep, "
+                "or call record() after backward()."
             )
         before = list(self._model.parameters())
         self._same_buffers()
@@ -218,18 +187,18 @@ class DyRep:
         return adjustment
 
     def rewrap(self, model: DistributedDataParallel, **settings: Any) -> DistributedDataParallel:
-        """A new DistributedDataParallel around the changed network, with the settings of the old one.
+        """Return a new DistributedDataParallel around the changed network, with the settings of the old one.
 
         Args:
-            model: The wrapper until now, which must not be used any more.
-            settings: Settings that shall differ, or that a wrapper does not remember, such as `bucket_cap_mb`.
+            model: The old wrapper, which must no longer be used.
+            settings: Settings to change, or that a wrapper does not store, such as `bucket_cap_mb`.
         """
         wrapper = rewrapped(model, **settings)
         self._wrapper = weakref.ref(wrapper)
         return wrapper
 
     def state_dict(self) -> dict[str, Any]:
-        """The grown structure and the scores, in plain values; the weights are in the model's own `state_dict`."""
+        """Return structure and scores as plain values; the weights are in the model's own `state_dict`."""
         return {
             "structure": {name: structure_of(self._model.get_submodule(name)) for name in self._slots},
             "scores": self._record.state_dict(),
@@ -237,21 +206,21 @@ class DyRep:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Rebuilds the grown structure on the plain model, and hands the new parameters to the optimizer.
+        """Rebuild the grown structure on the plain model, and add the new parameters to the optimizer.
 
         Call it before `load_state_dict` of the model and of the optimizer, and before wrapping the model.
 
         Raises:
-            ValueError: If the state belongs to another network, or this one has grown already.
+            ValueError: If the state belongs to another network, or this one already has grown blocks.
         """
         if not {"structure", "scores", "num_adjustments"} <= set(state):
-            raise ValueError(f"Not a state_dict of DyRep: it holds {', '.join(map(str, state)) or 'nothing'}.")
+            raise ValueError(f"Not a state_dict of DyRep: it contains {', '.join(map(str, state)) or 'nothing'}.")
         if grown_blocks(self._model):
-            raise ValueError("The model has grown already: load the state into a DyRep of the plain model.")
+            raise ValueError("The model already has grown blocks: load the state into a DyRep of the plain model.")
         structure = state["structure"]
         if set(structure) != set(self._slots):
             differing = sorted(set(structure) ^ set(self._slots))
-            raise ValueError(f"The state_dict is of another network or selection: {', '.join(differing)} differ.")
+            raise ValueError(f"The state_dict belongs to another network or selection: {', '.join(differing)} differ.")
         for name in self._slots:
             check_structure(name, core(self._model.get_submodule(name)), structure[name])
         before = list(self._model.parameters())
@@ -282,7 +251,7 @@ class DyRep:
         return {name: conv for name, conv in points.items() if id(conv.weight) in held}
 
     def _same_buffers(self) -> None:
-        """Between two forward passes, BatchNorm statistics differ from process to process; decisions must not."""
+        """Broadcast the buffers: BatchNorm statistics differ between processes, decisions must not."""
         if is_distributed(self._group):
             first = 0 if self._group is None else dist.get_global_rank(self._group, 0)
             for buffer in self._model.buffers():

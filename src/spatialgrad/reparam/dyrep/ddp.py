@@ -9,7 +9,7 @@ __all__ = ["refuse_forward_", "rewrapped"]
 
 
 def rewrapped(wrapper: DistributedDataParallel, **settings: Any) -> DistributedDataParallel:
-    """A new wrapper around the same network, with the settings of the old one except those given."""
+    """Return a new wrapper around the same network, with the settings of the old one except those given."""
     kept = {
         "device_ids": wrapper.device_ids,
         "output_device": wrapper.output_device,
@@ -20,19 +20,19 @@ def rewrapped(wrapper: DistributedDataParallel, **settings: Any) -> DistributedD
         "static_graph": wrapper.static_graph,
     }
     if not wrapper.broadcast_buffers:
-        # Newer versions of torch gave the setting another name.
+        # Newer versions of torch renamed the setting.
         name = "forward_sync_buffers" if hasattr(wrapper, "forward_sync_buffers") else "broadcast_buffers"
         kept[name] = False
     return DistributedDataParallel(wrapper.module, **{**kept, **settings})
 
 
 def refuse_forward_(wrapper: DistributedDataParallel) -> None:
-    """Lets a wrapper that does not know its network's parameters any more fail, instead of training them apart."""
+    """Make an outdated wrapper fail in its forward pass, instead of not synchronizing the new parameters."""
     wrapper.register_forward_pre_hook(_refuse)
 
 
 def _refuse(module: nn.Module, args: tuple[Any, ...]) -> None:
     raise RuntimeError(
-        "DyRep has changed the network inside this DistributedDataParallel, which would not synchronize the new "
+        "DyRep changed the network inside this DistributedDataParallel, which would not synchronize the new "
         "parameters. Continue with model = dyrep.rewrap(model)."
     )

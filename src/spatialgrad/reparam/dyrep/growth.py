@@ -1,9 +1,9 @@
-"""The operations of DyRep on one network: grow a convolution, cut branches, write down and rebuild a structure.
+"""The operations of DyRep: score convolutions, grow one, cut branches, describe and rebuild a structure.
 
-Growing and cutting keep the network's function in evaluation mode.
+Growing and cutting do not change the network's output in evaluation mode.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -14,13 +14,17 @@ from spatialgrad.reparam.absorb import absorb_, compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, branched
 from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unavailable
 from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.dyrep.config import Score
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import batch_norm_affine, exact
+from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 
 __all__ = [
     "METHOD",
+    "SCORES",
+    "ScoreRecord",
     "branch_weights",
     "branches_to_cut",
     "check_structure",
@@ -34,14 +38,63 @@ __all__ = [
 ]
 
 METHOD = "DyRep"
-_GROWING = ("kxk", "1x1_kxk")  # the branches with a full convolution inside, which can grow itself
+_GROWING = ("kxk", "1x1_kxk")  # the branches whose full convolution can grow in turn
+
+
+SCORES: dict[Score, Callable[[Tensor, Tensor], Tensor]] = {
+    "synflow": lambda gradient, weight: (gradient * weight).sum(),
+    "snip": lambda gradient, weight: (gradient * weight).abs().sum(),
+    "gradient-norm": lambda gradient, weight: gradient.norm(),
+}
+"""The scores of a convolution, as functions of its gradient and weight."""
+
+
+class ScoreRecord:
+    """Sums and numbers of scores by name; they stay on the device until the means are read."""
+
+    def __init__(self, kind: Score) -> None:
+        self._measure = SCORES[kind]
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, gradient: Tensor, weight: Tensor) -> None:
+        """Record the score of one step."""
+        score = self._measure(gradient, weight).float()
+        self._sums[name] = self._sums[name] + score if name in self._sums else score
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def means(
+        self, names: Iterable[str], device: torch.device, group: dist.ProcessGroup | None = None
+    ) -> dict[str, float]:
+        """Return the mean scores over all processes, for names that have any."""
+        names = list(names)
+        nothing = torch.zeros((), device=device)
+        sums = torch.stack([self._sums.get(name, nothing).to(device) for name in names])
+        counts = torch.tensor([float(self._counts.get(name, 0)) for name in names], device=device)
+        if is_distributed(group):
+            all_reduce_([(sums, "sum"), (counts, "sum")], group)
+        means = (sums / counts).tolist()
+        return {name: mean for name, mean, count in zip(names, means, counts.tolist(), strict=True) if count}
+
+    def clear(self) -> None:
+        """Discard all scores."""
+        self._sums, self._counts = {}, {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the record as plain numbers."""
+        return {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore a record."""
+        self._sums = {name: torch.tensor(float(total), device=device) for name, (total, _) in state.items()}
+        self._counts = {name: int(count) for name, (_, count) in state.items()}
 
 
 def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[str, nn.Conv2d]:
-    """The convolutions that may grow, by qualified name.
+    """Return the convolutions that may grow, by qualified name.
 
-    These are plain `torch.nn.Conv2d` layers with both kernel sides larger than 1 that train, are not tied to another
-    layer, and lie inside fewer than `max_depth` blocks. `include` is asked about the outermost one.
+    These are trainable plain `torch.nn.Conv2d` layers with both kernel sides larger than 1 that share no parameters
+    with other layers and are nested in fewer than `max_depth` blocks. `include` is called with the outermost block.
     """
     tied = tied_parameters(model)
     points: dict[str, nn.Conv2d] = {}
@@ -51,7 +104,7 @@ def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[
         if not module.weight.requires_grad or not tied.isdisjoint(module.parameters()):
             continue
         if hasattr(module.weight, "to_local"):
-            raise ValueError(f"{name!r} is sharded: DyRep works with DistributedDataParallel, not with sharded models.")
+            raise ValueError(f"{name!r} is sharded: DyRep supports DistributedDataParallel, but not sharded models.")
         blocks = [(prefix, block) for prefix, block in _above(model, name) if isinstance(block, BranchedConv2d)]
         if len(blocks) >= max_depth or any(block.method != METHOD for _, block in blocks):
             continue
@@ -68,7 +121,7 @@ def _above(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def grown_blocks(model: nn.Module) -> dict[str, BranchedConv2d]:
-    """The blocks that DyRep has grown, inner ones before those that hold them."""
+    """Return the blocks that DyRep has grown, inner ones before outer ones."""
     found = [(n, m) for n, m in model.named_modules() if isinstance(m, BranchedConv2d) and m.method == METHOD]
     return dict(reversed(found))
 
@@ -84,9 +137,9 @@ def grow_(
     forward: Forward | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> BranchedConv2d:
-    """Replaces a convolution by a block of all branches that its shape allows, in place.
+    """Replace a convolution by a block with all branches that its shape allows, in place.
 
-    The new branches are initialized from `seed`, whatever the global random state is, and the statistics of all new
+    The new branches are initialized from `seed`, independently of the global random state. The statistics of all new
     BatchNorms are measured on `data`.
     """
     block = _new_block(model, conv, BRANCH_NAMES, seed)
@@ -98,7 +151,7 @@ def grow_(
     for name, branch in block.named_branches():
         if name != "kxk":
             set_strength_(branch, 0.0)
-    # While it is measured, the new BatchNorm passes on what it gets: the network computes what it did before.
+    # While it is measured, the new BatchNorm returns its input: the network computes the same as before.
     handle = bn.register_forward_hook(lambda module, args, output: args[0])
     try:
         calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
@@ -124,7 +177,7 @@ def _new_block(model: nn.Module, conv: nn.Conv2d, names: tuple[str, ...], seed: 
 
 
 def branch_weights(block: BranchedConv2d) -> dict[str, float]:
-    """How much each branch counts: the mean of |last BatchNorm weight|, relative to the `kxk` branch's."""
+    """Return the weight of each branch: the mean of |last BatchNorm weight|, relative to the `kxk` branch's."""
     means = {name: _mean_weight(branch.bn) for name, branch in block.named_branches()}
     full = means.pop("kxk")
     return {name: mean / full if full else float("inf") for name, mean in means.items()}
@@ -136,7 +189,7 @@ def _mean_weight(bn: nn.Module | None) -> float:
 
 
 def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: float) -> list[str]:
-    """The branches that fell behind: below the mean and the threshold, where the weights differ enough."""
+    """Return the branches below both the mean and the threshold; none if the weights differ too little."""
     values = torch.tensor(list(weights.values()), dtype=torch.float64)
     if len(values) < 2 or not values.std() > spread:
         return []
@@ -146,7 +199,7 @@ def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: f
 
 @torch.no_grad()
 def cut_(model: nn.Module, block: BranchedConv2d, names: list[str]) -> None:
-    """Folds branches of a block into its `kxk` branch, in place; a block with no other left is dissolved."""
+    """Fold branches of a block into its `kxk` branch, in place; a block with no other branch becomes a convolution."""
     branches = dict(block.named_branches())
     for name in names:
         absorb_(block, branches[name].fold())
@@ -159,8 +212,8 @@ def cut_(model: nn.Module, block: BranchedConv2d, names: list[str]) -> None:
         replace_module_(model, block, kxk.conv)
 
 
-def _scale_(target: nn.Conv2d | BranchedConv2d, scale: Tensor, shift: Tensor) -> None:
-    """Lets a convolution or block compute `scale · y + shift` from now on."""
+def _scale_(target: nn.Module, scale: Tensor, shift: Tensor) -> None:
+    """Change the output y of a convolution or block to `scale · y + shift`, in place."""
     if isinstance(target, nn.Conv2d):
         target.weight.mul_(scale[:, None, None, None].to(target.weight))
         bias = shift if target.bias is None else exact(target.bias) * scale + shift
@@ -169,7 +222,7 @@ def _scale_(target: nn.Conv2d | BranchedConv2d, scale: Tensor, shift: Tensor) ->
         else:
             target.bias.copy_(bias)
         return
-    for name, branch in target.named_branches():
+    for name, branch in cast("BranchedConv2d", target).named_branches():
         if branch.bn is None:
             raise RuntimeError("A grown block has a BatchNorm in every branch.")
         branch.bn.weight.copy_(exact(branch.bn.weight) * scale)
@@ -177,14 +230,14 @@ def _scale_(target: nn.Conv2d | BranchedConv2d, scale: Tensor, shift: Tensor) ->
 
 
 def core(module: nn.Module) -> nn.Conv2d:
-    """The original convolution inside a layer that may have grown."""
+    """Return the original convolution inside a layer that may have grown."""
     while isinstance(module, BranchedConv2d):
         module = cast("ConvBranch", module.branches["kxk"]).conv
     return cast("nn.Conv2d", module)
 
 
 def structure_of(module: nn.Module) -> dict[str, Any]:
-    """What a layer has become, in plain values: a convolution with or without bias, or a block of branches."""
+    """Return the structure of a layer as plain values: a convolution with or without bias, or a block of branches."""
     if not isinstance(module, BranchedConv2d):
         return {"bias": getattr(module, "bias", None) is not None}
     branches: dict[str, Any] = {}
@@ -194,7 +247,7 @@ def structure_of(module: nn.Module) -> dict[str, Any]:
 
 
 def check_structure(name: str, conv: nn.Conv2d, structure: Any) -> None:
-    """Raises `ValueError` if a convolution cannot have a structure, which may come from an untrusted file."""
+    """Raise `ValueError` if a convolution cannot have this structure, which may come from an untrusted file."""
     if not isinstance(structure, Mapping) or not set(structure) <= {"bias", "branches"}:
         raise ValueError(f"Not a structure of DyRep for {name!r}: {structure!r}.")
     branches = structure.get("branches")
@@ -213,7 +266,7 @@ def check_structure(name: str, conv: nn.Conv2d, structure: Any) -> None:
 
 
 def rebuild_(model: nn.Module, name: str, structure: Mapping[str, Any]) -> None:
-    """Gives a plain convolution of a model a structure that `check_structure` has seen, in place."""
+    """Give a plain convolution of a model a structure that passed `check_structure`, in place."""
     conv = cast("nn.Conv2d", model.get_submodule(name))
     branches = structure.get("branches")
     if branches is None:

@@ -13,7 +13,7 @@ from spatialgrad.train.methods.base import Deployed, Method, deploy_by_merging
 class Branched(Method):
     """Every suitable convolution becomes a block with branches, from the first step to the last."""
 
-    block: ClassVar[reparam.Method]
+    block: ClassVar[reparam.Reparameterization]
 
     def prepare_(self, model: nn.Module) -> None:
         """Put the blocks in."""
