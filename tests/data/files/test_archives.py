@@ -1,5 +1,6 @@
 import gzip
 import io
+import os
 import resource
 import tarfile
 
@@ -21,22 +22,15 @@ def _archive(tmp_path, members, ending=".tar"):
     return path
 
 
+def _with(name, **attributes):
+    info = tarfile.TarInfo(name)
+    for attribute, value in attributes.items():
+        setattr(info, attribute, value)
+    return info
+
+
 def _link(name, target, kind=tarfile.SYMTYPE):
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, str(target)
-    return info
-
-
-def _special(name, kind):
-    info = tarfile.TarInfo(name)
-    info.type = kind
-    return info
-
-
-def _pax_name(name):
-    info = tarfile.TarInfo("harmless")
-    info.pax_headers = {"path": name}
-    return info
+    return _with(name, type=kind, linkname=str(target))
 
 
 @pytest.mark.parametrize("ending", MODES)
@@ -66,6 +60,9 @@ def test_extracts_only_the_top_folder(tmp_path):
 
 
 MALICIOUS = {
+    "parent within": lambda outside: [("set/../canary", b"x")],
+    "link within": lambda outside: [(_link("canary", "set/good"), b"")],
+    "hard link within": lambda outside: [(_link("canary", "set/good", tarfile.LNKTYPE), b"")],
     "parent": lambda outside: [("../canary", b"x")],
     "parent in the middle": lambda outside: [("set/../../canary", b"x")],
     "absolute": lambda outside: [(str(outside / "canary"), b"x")],
@@ -75,10 +72,33 @@ MALICIOUS = {
     "link to the parent": lambda outside: [(_link("way", ".."), b""), ("way/canary", b"x")],
     "link to a file outside": lambda outside: [(_link("canary", outside / "canary"), b""), ("canary", b"x")],
     "hard link": lambda outside: [(_link("canary", outside / "secret", tarfile.LNKTYPE), b"")],
-    "null byte": lambda outside: [(_pax_name("set/a\0b"), b"x")],
-    "device": lambda outside: [(_special("null", tarfile.CHRTYPE), b"")],
-    "pipe": lambda outside: [(_special("pipe", tarfile.FIFOTYPE), b"")],
+    "null byte": lambda outside: [(_with("harmless", pax_headers={"path": "set/a\0b"}), b"x")],
+    "device": lambda outside: [(_with("null", type=tarfile.CHRTYPE), b"")],
+    "pipe": lambda outside: [(_with("pipe", type=tarfile.FIFOTYPE), b"")],
 }
+
+
+def test_modes_owners_and_times_of_an_archive_are_ignored(tmp_path):
+    folder = _with("set", type=tarfile.DIRTYPE, mode=0)
+    file = _with("set/a", mode=0o6777, uid=1, uname="root", mtime=2**60)
+    archive = _archive(tmp_path, [(folder, b""), (file, b"content"), (folder, b"")])
+    extract(archive, tmp_path / "out")
+    found = tmp_path / "out" / "set" / "a"
+    assert found.read_bytes() == b"content"
+    assert found.stat().st_mode & 0o7111 == 0
+    assert found.stat().st_uid == os.getuid()
+
+
+@pytest.mark.parametrize("second", [tarfile.DIRTYPE, tarfile.REGTYPE])
+@pytest.mark.parametrize("first", [tarfile.DIRTYPE, tarfile.REGTYPE])
+def test_a_name_is_a_file_or_a_folder_and_not_both(tmp_path, first, second):
+    archive = _archive(tmp_path, [(_with("a", type=first), b""), (_with("a", type=second), b"")])
+    if first == second == tarfile.DIRTYPE:
+        extract(archive, tmp_path / "out")
+        return
+    with pytest.raises(CorruptDataError, match="contains a twice"):
+        extract(archive, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {archive.name}
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz"])

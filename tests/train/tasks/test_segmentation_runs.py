@@ -31,7 +31,8 @@ from spatialgrad.train.engine.learner import Learner
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.runs.checkpoint import read_checkpoint, save_checkpoint
 from spatialgrad.train.tasks.segmentation import Segmentation, load_masks
-from support.dense_files import tiny_segmentation, write_camvid, write_cityscapes
+from support.dense_files import write_camvid, write_cityscapes
+from support.dense_training import tiny_segmentation
 from support.training import (
     SILENT,
     Process,

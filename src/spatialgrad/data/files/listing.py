@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -93,11 +94,12 @@ def find_files(place: Path, patterns: Iterable[str]) -> FileList:
         return _listed(place, {name: None for pattern in patterns for name in _names_in_folder(place, pattern)})
     if not (place.is_file() and place.name.endswith(".tar")):
         raise DataError(f"{place} is neither a folder nor an uncompressed tar archive; extract it first")
+    wanted = re.compile("|".join(map(_matcher, patterns)), re.DOTALL)
     found: dict[str, tuple[int, int] | None] = {}
     with open_tar(place) as tar:
         for member in tar:
             name = safe_name(member, place)
-            if member.isreg() and any(_matches(name, pattern) for pattern in patterns):
+            if member.isreg() and wanted.fullmatch(name):
                 if name in found:
                     raise CorruptDataError(f"{place} contains {name} twice")
                 found[name] = (member.offset_data, member.size)
@@ -114,11 +116,10 @@ def _names_in_folder(folder: Path, pattern: str) -> Iterator[str]:
             yield from (f"{below}/{name}" for name in file_names)
 
 
-def _matches(name: str, pattern: str) -> bool:
-    path = PurePosixPath(name)
-    if pattern.endswith(BELOW):
-        return any(parent.match(pattern.removesuffix(BELOW)) for parent in path.parents)
-    return path.match(pattern)
+def _matcher(pattern: str) -> str:
+    """A regular expression for the names in an archive."""
+    name = "[^/]*".join(map(re.escape, pattern.removesuffix(BELOW).split("*")))
+    return f"(?:.*/)?{name}/.+" if pattern.endswith(BELOW) else f"(?:.*/)?{name}"
 
 
 def _listed(root: Path, found: dict[str, tuple[int, int] | None]) -> FileList:
