@@ -175,7 +175,7 @@ def test_data_list(tmp_path, capsys):
 def test_data_get(tmp_path, capsys):
     code, said = exit_code(capsys, "data", "get", "fashion-mnist-mini", "--root", tmp_path)
     assert code == 0
-    assert "is there already" in said
+    assert "already exists" in said
     code, said = exit_code(capsys, "data", "get", "cifar1000", "--root", tmp_path)
     assert code == 1
     assert "did you mean 'cifar100'" in said

@@ -172,7 +172,7 @@ def test_grey_images_have_no_colours_to_jitter():
         ({"crop_padding": -1}, "crop_padding must not be negative, got -1"),
         ({"cutout": -16}, "cutout must not be negative"),
         ({"saturation": -0.1}, "saturation must not be negative"),
-        ({"hue": 0.6}, "hue is a share of the circle"),
+        ({"hue": 0.6}, "hue is a fraction of the colour circle"),
         ({"resized_crop": (0.0, 1.0)}, "resized_crop must be"),
         ({"resized_crop": (0.5, 0.2)}, r"resized_crop must be 0 < low <= high <= 1, got \(0.5, 0.2\)"),
     ],

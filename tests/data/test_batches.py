@@ -1,4 +1,7 @@
+"""Batches of every kind of data set: the same for any number of workers and ranks, and after any restart."""
+
 import hashlib
+import inspect
 import subprocess
 import sys
 
@@ -11,22 +14,38 @@ from spatialgrad.data import (
     MemorySplit,
     eval_batches,
     load_dataset,
+    load_for,
     steps_per_epoch,
     train_batches,
 )
+from spatialgrad.data.augment import augment, draw, normalize
+from spatialgrad.data.batches import batch_bounds, epoch_order
+from spatialgrad.data.files.images import SquareCrop, crop_square, decode
+from spatialgrad.data.pose import PersonMaker, PoseAugmentation
+from spatialgrad.data.rng import generator_for
+from spatialgrad.data.warp import Geometry, crop_matrix, draw_move, warp_image, warp_mask
 from support.data_files import write_tree
+from support.dense_files import write_camvid, write_cityscapes
+from support.pose_files import write_lspet
 
-JITTER = Augmentation(crop_padding=2, flip=True, cutout=8, brightness=0.4, contrast=0.4, saturation=0.4)
+KINDS = ["memory", "folder", "camvid", "cityscapes", "lspet"]
+AUGMENTATIONS = {
+    "memory": Augmentation(crop_padding=2, flip=True, cutout=8, brightness=0.4, contrast=0.4, saturation=0.4),
+    "folder": Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.4, contrast=0.4, saturation=0.4),
+    "camvid": Geometry(scale=(0.5, 2.0), rotation=10, flip=True),
+    "cityscapes": Geometry(scale=(0.5, 2.0), rotation=10, flip=True),
+    "lspet": PoseAugmentation(),
+}
 
 
 def _memory(count=103, size=16):
-    """Every image says its own number: as the value of all its pixels, in two channels."""
+    """Every image tells its own number: as the value of all its pixels, in two channels."""
     number = torch.arange(count)
     images = torch.stack([number % 256, number // 256, number * 0], 1).to(torch.uint8)
     images = images[:, :, None, None].expand(-1, -1, size, size).contiguous()
     split = MemorySplit(images, number % 7)
     return ImageDataset(
-        name="numbers",
+        name="memory",
         description="numbers",
         train=split,
         test=split,
@@ -38,18 +57,33 @@ def _memory(count=103, size=16):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    tree = write_tree(tmp_path_factory.mktemp("tree") / "pets", train=7)
-    return load_dataset(f"folder:{tree}", image_size=32)
+def datasets(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    write_tree(root / "pets", train=7)
+    write_camvid(root / "CamVid", train=21)
+    write_cityscapes(root / "cityscapes", train=21)
+    write_lspet(root / "lspet", 26)
+    return {
+        "memory": _memory(),
+        "folder": load_dataset(f"folder:{root / 'pets'}", image_size=32),
+        "camvid": load_for("segmentation", "camvid", root).with_crop_size((24, 32)),
+        "cityscapes": load_for("segmentation", "cityscapes", root).with_crop_size((24, 32)),
+        "lspet": load_for("pose", "lspet", root),
+    }
 
 
-@pytest.fixture(params=["memory", "folder"])
-def dataset(request):
-    return _memory() if request.param == "memory" else request.getfixturevalue("folder")
+@pytest.fixture
+def folder(datasets):
+    return datasets["folder"]
+
+
+@pytest.fixture(params=KINDS)
+def dataset(request, datasets):
+    return datasets[request.param]
 
 
 def _augmentation(dataset):
-    return JITTER if dataset.name == "numbers" else dataset.augmentation
+    return AUGMENTATIONS[dataset.name.partition(":")[0]]
 
 
 def _epoch(dataset, batch_size=8, seed=3, epoch=4, **options):
@@ -59,22 +93,62 @@ def _epoch(dataset, batch_size=8, seed=3, epoch=4, **options):
 
 def _same(one, other):
     return len(one) == len(other) and all(
-        torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(one, other, strict=True)
+        len(a) == len(b) and all(map(torch.equal, a, b)) for a, b in zip(one, other, strict=True)
     )
 
 
 def _numbers(batches):
-    return [int(image[0, 0, 0] * 255 + 0.5) for images, _ in batches for image in images]
+    return [int(image[0, 0, 0] * 255 + 0.5) for images, *_ in batches for image in images]
+
+
+def _made_by_hand(dataset, indices, draws, *, seed, epoch):
+    """A training batch, from the functions that make one image or augment one batch."""
+    split, config = dataset.train, _augmentation(dataset)
+
+    def stack(make):
+        return [torch.stack(tensors) for tensors in zip(*map(make, indices.tolist()), strict=True)]
+
+    def normalized(images, *targets):
+        return normalize(images, dataset.mean, dataset.std), *targets
+
+    def crop(index):
+        image = decode(split.files.read(index), split.files.name(index))
+        how = SquareCrop(size=dataset.image_size, area=config.resized_crop, seed=seed, epoch=epoch)
+        return (crop_square(image, how, index),)
+
+    def warp(index):
+        image, mask = split.read(index)
+        matrix = crop_matrix(draw_move(config, seed=seed, epoch=epoch, index=index), mask.shape, dataset.crop_size)
+        fill = tuple(255 * value for value in dataset.mean)
+        return warp_image(image, matrix, (24, 32), fill), warp_mask(mask, matrix, (24, 32), 255).long()
+
+    if isinstance(config, Geometry):
+        return normalized(*stack(warp))
+    if isinstance(config, PoseAugmentation):
+        options = {"skeleton": dataset.skeleton, "size": dataset.image_size, "augmentation": config}
+        return normalized(*stack(PersonMaker(people=split, seed=seed, epoch=epoch, **options)))
+    images = split.images[indices] if dataset.name == "memory" else stack(crop)[0]
+    return augment(images, config, draws, mean=dataset.mean, std=dataset.std), split.labels[indices]
+
+
+def test_batches_are_what_the_functions_beneath_them_make(dataset):
+    """So that no change of the way from a file to a batch can give a resumed run other batches."""
+    order, expected = epoch_order(len(dataset.train), seed=3, epoch=4), []
+    for number, (first, last) in enumerate(batch_bounds(len(dataset.train), 8)):
+        draws = draw(last - first, generator_for("augment", 3, 4, number))
+        expected.append(_made_by_hand(dataset, order[first:last], draws, seed=3, epoch=4))
+    assert _same(_epoch(dataset), expected)
 
 
 def test_images_keep_their_labels():
-    data = _memory()
-    batches = _epoch(data, augmentation=None)
+    batches = _epoch(_memory(), augmentation=None)
     assert sorted(_numbers(batches)) == list(range(103))
     assert [number % 7 for number in _numbers(batches)] == torch.cat([labels for _, labels in batches]).tolist()
 
 
-def test_batches_are_float32_and_int64_of_the_right_shape(dataset):
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_batches_are_float32_and_int64_of_the_right_shape(kind, datasets):
+    dataset = datasets[kind]
     size = dataset.image_size
     batches = train_batches(dataset, 8, seed=0, epoch=0, augmentation=_augmentation(dataset))
     assert len(batches) == steps_per_epoch(dataset, 8) == len(list(batches))
@@ -109,10 +183,7 @@ def test_an_epoch_can_be_entered_at_any_batch(dataset, start):
 def test_ranks_together_see_what_one_process_sees(dataset, world_size, drop_last):
     alone = _epoch(dataset, drop_last=drop_last)
     ranks = [_epoch(dataset, rank=rank, world_size=world_size, drop_last=drop_last) for rank in range(world_size)]
-    together = [
-        (torch.cat([images for images, _ in parts]), torch.cat([labels for _, labels in parts]))
-        for parts in zip(*ranks, strict=True)
-    ]
+    together = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*ranks, strict=True)]
     assert _same(alone, together)
 
 
@@ -124,12 +195,12 @@ def test_the_ranks_of_an_epoch_are_disjoint_and_complete(world_size):
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
-@pytest.mark.parametrize("num_workers", [1, 3])
-@pytest.mark.parametrize("augmented", [True, False])
-def test_the_number_of_workers_changes_nothing(folder, num_workers, augmented):
-    options = {} if augmented else {"augmentation": None}
-    assert _same(_epoch(folder, **options), _epoch(folder, num_workers=num_workers, **options))
-    assert _same(list(eval_batches(folder, 4)), list(eval_batches(folder, 4, num_workers=num_workers)))
+@pytest.mark.parametrize("kind", ["folder", "cityscapes", "lspet"])
+def test_the_number_of_workers_changes_nothing(kind, datasets):
+    dataset = datasets[kind]
+    for options in ({}, {"augmentation": None}):
+        assert _same(_epoch(dataset, **options), _epoch(dataset, num_workers=3, **options))
+    assert _same(list(eval_batches(dataset, 4)), list(eval_batches(dataset, 4, num_workers=1)))
 
 
 def test_no_global_random_state_is_read_or_moved(dataset):
@@ -143,37 +214,30 @@ def test_no_global_random_state_is_read_or_moved(dataset):
     assert _same(*results)
 
 
-def test_another_process_goes_on_with_the_same_batches(folder):
+def _digest_of_the_middle(folder, **options):
+    """Of two batches from the middle of an epoch, of class folders."""
+    dataset = load_dataset(f"folder:{folder}", image_size=32)
+    start = options.pop("start", 0)
+    batches = train_batches(
+        dataset, 4, seed=7, epoch=2, augmentation=dataset.augmentation, rank=1, world_size=2, start=start, **options
+    )
+    digest = hashlib.sha256()
+    for images, labels in list(batches)[2 - start : 4 - start]:
+        digest.update(images.numpy().tobytes() + labels.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def test_another_process_resumes_with_the_same_batches(folder):
     """As after a restart: a new interpreter, another number of workers, and a start in mid-epoch."""
+    tree = str(folder.train.files.root)
     code = f"""
 import hashlib
-from spatialgrad.data import Augmentation, load_dataset, train_batches
-for data, augmentation in (
-    (load_dataset({folder.name!r}, image_size=32), None),
-    (load_dataset("fashion-mnist-mini", image_size=32), Augmentation(crop_padding=4, flip=True, cutout=16)),
-):
-    rest = train_batches(data, 4, seed=7, epoch=2, augmentation=augmentation or data.augmentation, start=2,
-                         num_workers=2, rank=1, world_size=2)
-    digest = hashlib.sha256()
-    for images, labels in list(rest)[:2]:
-        digest.update(images.numpy().tobytes() + labels.numpy().tobytes())
-    print(digest.hexdigest())
+from spatialgrad.data import load_dataset, train_batches
+{inspect.getsource(_digest_of_the_middle)}
+print(_digest_of_the_middle({tree!r}, start=2, num_workers=2))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    expected = []
-    for data, augmentation in (
-        (folder, folder.augmentation),
-        (load_dataset("fashion-mnist-mini", image_size=32), Augmentation(crop_padding=4, flip=True, cutout=16)),
-    ):
-        whole = train_batches(data, 4, seed=7, epoch=2, augmentation=augmentation, rank=1, world_size=2)
-        digest = hashlib.sha256()
-        for number, (images, labels) in enumerate(whole):
-            if 2 <= number < 4:
-                digest.update(images.numpy().tobytes() + labels.numpy().tobytes())
-            elif number == 4:
-                break
-        expected.append(digest.hexdigest())
-    assert run.stdout.split() == expected
+    assert run.stdout.strip() == _digest_of_the_middle(tree)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -204,14 +268,14 @@ def test_evaluation_can_be_on_the_training_images(folder):
 def test_a_data_set_on_another_device_makes_batches_there():
     device = torch.device("meta")
     split = _memory().train.to(device)
-    loaded = split.load([torch.arange(4)], image_size=16, resized_crop=None, device=device, num_workers=0)
-    images, labels = next(loaded)
+    images, labels = next(split.load([torch.arange(4)], SquareCrop(size=16), device=device, num_workers=0))
     assert images.device == labels.device == device
     assert images.shape == (4, 3, 16, 16)
 
 
-def test_moving_a_data_set_changes_no_batch(dataset):
-    assert _same(_epoch(dataset), _epoch(dataset.to("cpu")))
+@pytest.mark.parametrize("kind", ["memory", "folder"])
+def test_moving_a_data_set_changes_no_batch(kind, datasets):
+    assert _same(_epoch(datasets[kind]), _epoch(datasets[kind].to("cpu")))
 
 
 @pytest.mark.parametrize(

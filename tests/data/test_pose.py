@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from spatialgrad.data import CorruptDataError
-from spatialgrad.data.person_crops import canvas_side, cut_out, place_on_canvas
+from spatialgrad.data.person_crops import canvas_side, crop_person, place_on_canvas
 from spatialgrad.data.pose import (
     PersonMaker,
     PoseAugmentation,
@@ -16,8 +16,9 @@ from spatialgrad.data.pose import (
     mirror_joints,
     move_person,
 )
+from spatialgrad.data.sets.lspet import SKELETON as LSP
 from spatialgrad.data.sets.lspet import read
-from spatialgrad.data.skeleton import LSP, MPII
+from spatialgrad.data.sets.mpii_annotations import SKELETON as MPII
 from spatialgrad.data.warp import Move
 from support.pose_files import write_lspet
 
@@ -61,7 +62,7 @@ def test_the_pairs_of_mpii():
 @pytest.mark.parametrize("size", [64, 32])
 def test_a_dot_lies_where_its_joint_is_said_to_be(box, size):
     x, y = box[0] + 0.15 * box[2], box[1] - 0.1 * box[2]
-    canvas = cut_out(dot(x, y, 120, 120), box, size, "dot.png")
+    canvas = crop_person(dot(x, y, 120, 120), box, size, "dot.png")
     assert canvas.shape == (3, canvas_side(size), canvas_side(size))
     factor, (joint,) = place_on_canvas(torch.tensor([[x, y]]), torch.tensor(box), size)
     assert float(factor) == pytest.approx(size / box[2])
@@ -70,13 +71,13 @@ def test_a_dot_lies_where_its_joint_is_said_to_be(box, size):
 
 def test_a_square_of_the_image_s_own_size_is_the_image_itself():
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8))
-    canvas = cut_out(image, (47.5, 47.5, 64), 64, "noise.png")
+    canvas = crop_person(image, (47.5, 47.5, 64), 64, "noise.png")
     assert torch.equal(canvas, torch.from_numpy(np.array(image)).permute(2, 0, 1))
 
 
 def test_beyond_the_image_it_is_black():
     image = Image.new("RGB", (20, 20), (255, 255, 255))
-    canvas = cut_out(image, (9.5, 9.5, 40), 40, "white.png")
+    canvas = crop_person(image, (9.5, 9.5, 40), 40, "white.png")
     assert canvas[:, 22:38, 22:38].min() == 255
     assert canvas[:, :15].max() == canvas[:, :, 45:].max() == 0
 
@@ -84,7 +85,7 @@ def test_beyond_the_image_it_is_black():
 @pytest.mark.parametrize("box", [(10, 10, 1e6), (10, 10, float("nan")), (1e9, 10, 20), (10, 10, 0)])
 def test_a_square_that_no_person_has_is_refused_with_the_file(box):
     with pytest.raises(CorruptDataError, match=r"huge\.jpg is 20×20"):
-        cut_out(Image.new("RGB", (20, 20)), box, 64, "huge.jpg")
+        crop_person(Image.new("RGB", (20, 20)), box, 64, "huge.jpg")
 
 
 @pytest.mark.parametrize("flip", [False, True])
@@ -94,7 +95,7 @@ def test_pixels_and_joints_move_together(scale, angle, flip):
     # A left knee that is not in the middle: a mirror moves it and makes it a right one.
     left, right = LSP.joints.index("left knee"), LSP.joints.index("right knee")
     place = (52.0, 41.0)
-    canvas = cut_out(dot(*place, 90, 90), box, size, "dot.png")
+    canvas = crop_person(dot(*place, 90, 90), box, size, "dot.png")
     joints = torch.zeros(14, 2, dtype=torch.float64)
     joints[left] = torch.tensor(place)
     _, joints = place_on_canvas(joints, torch.tensor(box, dtype=torch.float64), size)

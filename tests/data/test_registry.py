@@ -5,8 +5,18 @@ from pathlib import Path
 import pytest
 
 import spatialgrad.data
-from spatialgrad.data import DataError, data_root, get_dataset_files, list_datasets, load_dataset
+from spatialgrad.data import (
+    DataError,
+    MissingDataError,
+    UnreachableError,
+    data_root,
+    get_dataset_files,
+    list_datasets,
+    load_dataset,
+    load_for,
+)
 from spatialgrad.data.registry import SOURCES
+from spatialgrad.data.sets import fashion_mnist
 from support.data_files import write_cifar100
 
 NAMES = [
@@ -43,8 +53,36 @@ def test_list_tells_what_is_there_and_where_the_rest_would_be(tmp_path):
 def test_every_source_explains_itself(name, tmp_path):
     source = SOURCES[name]
     assert source.name == name
-    assert source.by_hand(tmp_path)
+    assert source.manual(tmp_path)
     assert all(isinstance(place, Path) for place in source.places(tmp_path))
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_one_that_is_missing_says_how_to_get_it(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", tmp_path / "debian")
+    source = SOURCES[name]
+    with pytest.raises(MissingDataError) as caught:
+        load_for(source.task, name, tmp_path)
+    first, *lines = str(caught.value).split("\n")
+    assert first.startswith(f"{name} not found in {tmp_path}")
+    expected = ["If it is in another folder: set $SPATIALGRAD_DATA or --data.root."]
+    expected += [f"Download: spatialgrad data get {name}"] if source.fetch else []
+    assert lines == [*expected, f"Manual download: {source.manual(tmp_path)}"]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if SOURCES[name].fetch is None])
+def test_one_that_cannot_be_downloaded_says_how_to_get_it(name, tmp_path):
+    with pytest.raises(UnreachableError, match=f"{name} cannot be downloaded automatically.\nManual download: "):
+        get_dataset_files(name, tmp_path)
+
+
+def test_each_task_has_its_data_sets(tmp_path):
+    with pytest.raises(ValueError, match=r"camvid is a data set for segmentation, not for classification.*cifar10"):
+        load_dataset("camvid", tmp_path)
+    with pytest.raises(ValueError, match=r"cifar10 is a data set for classification, not for pose.*lspet, mpii"):
+        load_for("pose", "cifar10", tmp_path)
+    tasks = [info.task for info in list_datasets(tmp_path)]
+    assert tasks == ["classification"] * 5 + ["segmentation"] * 2 + ["pose"] * 2
 
 
 def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch, tmp_path):
@@ -69,7 +107,7 @@ def test_the_environment_is_where_data_sets_are_loaded_from(monkeypatch, tmp_pat
         ("cifar-10", "did you mean 'cifar10'"),
         ("CIFAR100", "did you mean 'cifar100'"),
         ("fashion_mnist", "did you mean 'fashion-mnist'"),
-        ("xyz", "there are fashion-mnist-mini, .* and folder:PATH"),
+        ("xyz", "choose from fashion-mnist-mini, .* and folder:PATH"),
         ("folder:", "unknown data set 'folder:'"),
     ],
 )
@@ -81,8 +119,8 @@ def test_an_unknown_name_gets_the_nearest_one(function, name, hint):
 
 def test_get_of_the_shipped_set_has_nothing_to_do():
     lines = []
-    place = get_dataset_files("fashion-mnist-mini", report=lines.append)
-    assert lines == [f"fashion-mnist-mini is there already: {place}"]
+    place = get_dataset_files("fashion-mnist-mini", progress=lines.append)
+    assert lines == [f"fashion-mnist-mini already exists: {place}"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that is there but cannot be read")

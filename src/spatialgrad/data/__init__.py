@@ -2,17 +2,16 @@
 
 dataset = load_dataset("cifar100")
 for images, labels in train_batches(dataset, 128, seed=0, epoch=0, augmentation=dataset.augmentation):
-...
+    ...
 """
 
 from spatialgrad.data.augment import Augmentation
 from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
-from spatialgrad.data.classification import ImageDataset, MemorySplit, Split
+from spatialgrad.data.classification import FolderSplit, ImageDataset, MemorySplit, Split
 from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
 from spatialgrad.data.pose import People, PoseDataset
 from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset, load_for
-from spatialgrad.data.segmentation import SegmentationDataset, masked_eval_batches, masked_train_batches
-from spatialgrad.data.sets.folder import FolderSplit
+from spatialgrad.data.segmentation import SegmentationDataset
 from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [
@@ -36,8 +35,6 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_for",
-    "masked_eval_batches",
-    "masked_train_batches",
     "steps_per_epoch",
     "stratified_indices",
     "train_batches",

@@ -1,17 +1,17 @@
-"""Augmentation of whole batches, on whichever device they are, from random numbers drawn beforehand.
+"""Augmentation of whole batches, on any device, from random numbers drawn beforehand.
 
-Drawing is apart from applying: the numbers come from a CPU generator for the whole global batch, so that
-they are the same on every device and for every number of ranks, and each rank applies its own part.
+Drawing is separate from applying: the numbers come from a CPU generator for the whole global batch, so that they are
+the same on every device and for every number of ranks, and each rank applies its own part.
 
-Colour jitter is kornia's. Crop, flip and cutout are written here: kornia draws from the global random state
-only, its random erasing is not the cutout of DeVries and Taylor 2017 (https://arxiv.org/abs/1708.04552:
-a square of fixed side around a uniform centre, cut off at the border), and `benchmarks/bench_data.py`
-measures what its crop costs.
+Colour jitter is kornia's. Crop, flip and cutout are implemented here: kornia draws from the global random state only,
+and its random erasing is not the cutout of DeVries and Taylor 2017 (https://arxiv.org/abs/1708.04552: a square of fixed
+side around a uniform centre, clipped at the border). `benchmarks/bench_data.py` compares their speed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,23 +21,23 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """What is done to training images, in this order: resized crop, crop, flip, colours, cutout."""
+    """Augmentation of training images, applied in this order: resized crop, crop, flip, colour jitter, cutout."""
 
     resized_crop: tuple[float, float] | None = None
-    """Smallest and largest share of the area that a random crop takes before it is resized to the image
-    size; aspect ratio 3/4 to 4/3. For images in files only: it is done while decoding."""
+    """Smallest and largest share of the image's area in a random crop, which is then resized to the image size; aspect
+    ratio 3/4 to 4/3. For images in files only, as it is applied while decoding."""
     crop_padding: int = 0
-    """Black pixels added on every side before a crop of the original size is taken at random."""
+    """Black pixels added on every side before a random crop of the original size."""
     flip: bool = False
-    """Mirror left and right with probability one half."""
+    """Mirror horizontally with probability one half."""
     brightness: float = 0.0
-    """Multiply by a factor within 1 ± this."""
+    """Brightness factor within 1 ± this."""
     contrast: float = 0.0
-    """Move away from, or towards, the image's mean grey by a factor within 1 ± this."""
+    """Contrast factor, relative to the image's mean grey, within 1 ± this."""
     saturation: float = 0.0
-    """Move away from, or towards, each pixel's grey by a factor within 1 ± this."""
+    """Saturation factor, relative to each pixel's grey, within 1 ± this."""
     hue: float = 0.0
-    """Turn the hue by a share of the circle within ± this, at most 0.5."""
+    """Rotation of the hue within ± this, as a fraction of the colour circle; at most 0.5."""
     cutout: int = 0
     """Side of the square that is set to the mean colour."""
 
@@ -46,7 +46,7 @@ class Augmentation:
             if getattr(self, field) < 0:
                 raise ValueError(f"Augmentation.{field} must not be negative, got {getattr(self, field)}")
         if self.hue > 0.5:
-            raise ValueError(f"Augmentation.hue is a share of the circle, at most 0.5, got {self.hue}")
+            raise ValueError(f"Augmentation.hue is a fraction of the colour circle, at most 0.5, got {self.hue}")
         if self.resized_crop is not None:
             low, high = self.resized_crop
             if not 0 < low <= high <= 1:
@@ -54,19 +54,19 @@ class Augmentation:
 
     @property
     def jitters(self) -> bool:
-        """Whether it changes colours."""
+        """Whether it includes colour jitter."""
         return any((self.brightness, self.contrast, self.saturation, self.hue))
 
 
 CIFAR = Augmentation(crop_padding=4, flip=True)
 """Crop with padding 4 and flip; the paper's appendix adds `cutout=16`."""
 IMAGENET = Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.06, contrast=0.06, saturation=0.06)
-"""Random-resized crop, flip and colour jitter."""
+"""Random resized crop, flip and colour jitter."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers for a batch: one row per image, uniform in [0, 1), and the order of the jitters."""
+    """The random numbers of a batch: one row per image, uniform in [0, 1), and the order of the colour jitters."""
 
     uniform: Tensor
     order: tuple[int, ...]
@@ -77,9 +77,9 @@ class Draws:
 
 
 def draw(count: int, generator: torch.Generator) -> Draws:
-    """Draw for `count` images everything that any augmentation may need.
+    """Draw all random numbers that any augmentation of `count` images may need.
 
-    All of it is always drawn: two runs that differ in cutout alone see the same crops and flips.
+    The draws do not depend on the augmentation: two runs that differ only in cutout see the same crops and flips.
     """
     uniform = torch.rand(count, 9, generator=generator)
     order = torch.randperm(4, generator=generator)
@@ -98,10 +98,10 @@ def augment(
 
     Args:
         images: Shape (number, channels, height, width), uint8.
-        augmentation: What to do; its `resized_crop` is none of this function's business.
+        augmentation: The augmentation; its `resized_crop` is applied while decoding, not here.
         draws: One row per image.
-        mean: Of each channel, for pixels in [0, 1].
-        std: Of each channel, for pixels in [0, 1].
+        mean: Mean of each channel, for pixels in [0, 1].
+        std: Standard deviation of each channel, for pixels in [0, 1].
 
     Returns:
         float32 of the same shape, on the same device.
@@ -122,7 +122,7 @@ def augment(
 
 
 def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """Give pixels mean 0 and standard deviation 1: uint8 in 0 to 255 or float in [0, 1] to float32."""
+    """Normalize pixels to mean 0 and standard deviation 1: uint8 in 0 to 255, or float in [0, 1], to float32."""
     scale = 1.0 if images.is_floating_point() else 255.0
     shift = torch.tensor(mean, device=images.device).mul_(scale)[:, None, None]
     spread = torch.tensor(std, device=images.device).mul_(scale)[:, None, None]
@@ -135,11 +135,11 @@ def shifted_crop(images: Tensor, padding: int, u_y: Tensor, u_x: Tensor) -> Tens
     Args:
         images: Shape (number, channels, height, width).
         padding: Zeros on every side.
-        u_y: Shape (number,), in [0, 1): from the topmost to the lowest crop.
+        u_y: Shape (number,), in [0, 1): from the topmost to the bottommost crop.
         u_x: The same, from left to right.
     """
     number, _, height, width = images.shape
-    # Every crop is a view; indexing copies one per image in whole rows, which no gather does.
+    # Every crop is a view; indexing copies one per image in whole rows, unlike a gather.
     crops = F.pad(images, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
     rows, columns = (_pick(u, 2 * padding + 1) for u in (u_y, u_x))
     return crops[torch.arange(number, device=images.device), :, rows, columns]
@@ -150,9 +150,9 @@ def cut_out_(batch: Tensor, side: int, u_y: Tensor, u_x: Tensor) -> Tensor:
 
     Args:
         batch: Shape (number, channels, height, width), normalized: 0 is the mean colour.
-        side: Of the square.
-        u_y: Shape (number,), in [0, 1): the centre's row, anywhere in the image.
-        u_x: The centre's column; what reaches over the border is cut off.
+        side: Side of the square.
+        u_y: Shape (number,), in [0, 1): the row of the centre, anywhere in the image.
+        u_x: The same for its column; the square is clipped at the border.
     """
 
     def inside(u: Tensor, length: int) -> Tensor:
@@ -165,13 +165,13 @@ def cut_out_(batch: Tensor, side: int, u_y: Tensor, u_x: Tensor) -> Tensor:
 
 
 def jitter_colours(images: Tensor, augmentation: Augmentation, u: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Change brightness, contrast, saturation and hue of each image.
+    """Change the brightness, contrast, saturation and hue of each image.
 
     Args:
         images: Shape (number, 3, height, width), uint8.
-        augmentation: How far each may go.
+        augmentation: The range of each.
         u: Shape (number, 4), in [0, 1): the factors of brightness, contrast, saturation and hue.
-        order: In which order the four are done.
+        order: The order in which the four are applied.
 
     Returns:
         float32 in [0, 1].
@@ -187,7 +187,7 @@ def jitter_colours(images: Tensor, augmentation: Augmentation, u: Tensor, order:
         return torch.lerp(u.new_tensor(max(0.0, 1 - reach)), u.new_tensor(1 + reach), u[:, column])
 
     a = augmentation
-    steps = (
+    steps: tuple[tuple[float, Callable[[Tensor], Tensor]], ...] = (
         (a.brightness, lambda x: enhance.adjust_brightness_accumulative(x, factor(0, a.brightness))),
         (a.contrast, lambda x: enhance.adjust_contrast_with_mean_subtraction(x, factor(1, a.contrast))),
         (a.saturation, lambda x: enhance.adjust_saturation_with_gray_subtraction(x, factor(2, a.saturation))),

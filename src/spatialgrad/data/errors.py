@@ -1,17 +1,17 @@
-"""What can be wrong with data, each error naming the file and the way out."""
+"""Errors of data sets; each message names the file and says what to do."""
 
 
 class DataError(RuntimeError):
-    """A data set cannot be read or fetched; the message names the file and what to do."""
+    """A data set cannot be read, downloaded or written."""
 
 
 class MissingDataError(DataError):
-    """A data set, or a file of it, is not where it is looked for."""
+    """A data set, or one of its files, was not found."""
 
 
 class CorruptDataError(DataError):
-    """A file is there but is truncated, swapped, altered or of another kind."""
+    """A file is truncated, damaged, swapped with another one, or in the wrong format."""
 
 
 class UnreachableError(DataError):
-    """A host does not answer, or does not have the file."""
+    """A host does not respond, or does not have the file."""

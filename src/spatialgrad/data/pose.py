@@ -1,32 +1,78 @@
-"""People in images: the splits of a pose data set, and what is made of one person for a batch.
+"""Data sets for human pose: people in images, and how a person becomes part of a batch.
 
-Coordinates are (x, y) in pixels, and the centre of the top left pixel is (0, 0), as in `paired.py`.
+Coordinates are (x, y) in pixels, and the centre of the top left pixel is (0, 0), as in `warp.py`.
 
-A person's square is cut out of the file with a margin (the canvas), within which augmentation turns, resizes and
+A person's square is cropped from the image with a margin (the canvas), within which augmentation rotates, resizes and
 mirrors. Files are decoded when they are needed; canvases are kept if those of all people fit into memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spatialgrad.data.files.image_files import ImageFiles
+from spatialgrad.data.augment import normalize
+from spatialgrad.data.batches import Batch, Request, load_items
 from spatialgrad.data.files.images import decode
-from spatialgrad.data.person_crops import canvas_side, cut_out, place_on_canvas
+from spatialgrad.data.files.listing import FileList
+from spatialgrad.data.person_crops import canvas_side, crop_person, place_on_canvas
 from spatialgrad.data.rng import generator_for
-from spatialgrad.data.skeleton import Skeleton
 from spatialgrad.data.warp import Move, affine, move_points, warp_image
 
+LEGS = ("right ankle", "right knee", "right hip", "left hip", "left knee", "left ankle")
+ARMS = ("right wrist", "right elbow", "right shoulder", "left shoulder", "left elbow", "left wrist")
 MAX_BYTES_KEPT = 1 << 30
 """Canvases of a split are kept in memory up to this size."""
 MAX_ROTATION = 2.0
-"""Largest angle of augmentation, as a multiple of its standard deviation."""
+"""Largest rotation, as a multiple of its standard deviation."""
 ROTATION_SHARE = 0.6
-"""Share of the people that are turned at all, as in the training that the paper cites."""
+"""Share of the people that are rotated, as in the training that the paper cites."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skeleton:
+    """The joints that a data set annotates, and how predictions of them are scored."""
+
+    joints: tuple[str, ...]
+    """Their names in the order of the annotations; those on a side of the body begin with `left` or `right`."""
+    limbs: tuple[tuple[int, int], ...]
+    """Pairs of joints to connect in a drawing."""
+    metric: str
+    """`pckh` (distances relative to the size of the head) or `pck` (relative to the torso)."""
+    threshold: float
+    """Largest relative distance of a correct prediction."""
+    scored: tuple[int, ...]
+    """The joints that the metric counts."""
+
+    @property
+    def num_joints(self) -> int:
+        """Number of joints, and of a network's heat maps."""
+        return len(self.joints)
+
+    @property
+    def mirrored(self) -> tuple[int, ...]:
+        """For every joint, the one that takes its place in a mirrored image."""
+        return tuple(self.joints.index(_other_side(name)) for name in self.joints)
+
+    def side(self, joint: int) -> str:
+        """`left`, `right` or `middle`."""
+        first = self.joints[joint].split()[0]
+        return first if first in ("left", "right") else "middle"
+
+
+def limbs_along(*chains: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Limbs between the neighbours in each chain of joints."""
+    return tuple(pair for chain in chains for pair in pairwise(chain))
+
+
+def _other_side(name: str) -> str:
+    side, _, rest = name.partition(" ")
+    return f"{ {'left': 'right', 'right': 'left'}[side] } {rest}" if side in ("left", "right") else name
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +80,14 @@ class People:
     """One split of a pose data set.
 
     Attributes:
-        files: An image file for every person; a file with several people is there several times.
-        joints: Shape (people, joints, 2), float64: where each joint is in the image.
-        visible: Shape (people, joints): whether it is annotated and within the image.
-        boxes: Shape (people, 3), float64: centre x, centre y and side of the square that holds the person.
-        lengths: Shape (people,), float64: what the metric measures distances by, in pixels of the image; 0 where it
-            is not known.
+        files: The image file of every person; a file with several people is listed several times.
+        joints: Shape (people, joints, 2), float64: coordinates in the image.
+        visible: Shape (people, joints): whether a joint is annotated and within the image.
+        boxes: Shape (people, 3), float64: centre x, centre y and side of the square that contains the person.
+        lengths: Shape (people,), float64: reference length of the metric, in pixels of the image; 0 if unknown.
     """
 
-    files: ImageFiles
+    files: FileList
     joints: Tensor
     visible: Tensor
     boxes: Tensor
@@ -55,14 +100,14 @@ class People:
         for name, shape in right.items():
             if tuple(getattr(self, name).shape) != shape:
                 raise ValueError(f"{name} must have the shape {shape}, not {tuple(getattr(self, name).shape)}")
-        if len(self.files.names) != number:
-            raise ValueError(f"{len(self.files.names)} files for {number} people")
+        if len(self.files) != number:
+            raise ValueError(f"{len(self.files)} files for {number} people")
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What goes to worker processes: they decode what they need.
+        # Sent to worker processes, which decode what they need.
         return {**self.__dict__, "_kept": {}}
 
     def select(self, indices: Tensor) -> People:
@@ -76,11 +121,11 @@ class People:
         )
 
     def canvas(self, index: int, size: int) -> Tensor:
-        """A person's canvas, in whose middle the square has the side `size`: uint8, shape (3, canvas, canvas)."""
+        """A person's canvas, uint8 of shape (3, canvas, canvas), whose middle is the square resized to `size`."""
         key = (size, index)
         if key not in self._kept:
             name = self.files.name(index)
-            canvas = cut_out(decode(self.files.read(index), name), self.boxes[index].tolist(), size, name)
+            canvas = crop_person(decode(self.files.read(index), name), self.boxes[index].tolist(), size, name)
             if len(self) * canvas.numel() > MAX_BYTES_KEPT:
                 return canvas
             self._kept[key] = canvas
@@ -89,12 +134,12 @@ class People:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PoseDataset:
-    """A pose data set."""
+    """A data set for pose, for `train_batches` and `eval_batches`."""
 
     name: str
     """The name it is loaded by, such as `lspet`."""
     description: str
-    """What a report must call it: a subset says that it is one."""
+    """Its name in reports; a subset is described as such."""
     train: People
     test: People
     skeleton: Skeleton
@@ -112,34 +157,48 @@ class PoseDataset:
             if split.visible.shape[1] != self.skeleton.num_joints:
                 raise ValueError(f"{self.name}: {split.visible.shape[1]} joints, not {self.skeleton.num_joints}")
 
+    def load(self, request: Request[PoseAugmentation]) -> Iterator[Batch]:
+        """Load normalized images, augmented for training, with joints, visibility and reference lengths."""
+        make = PersonMaker(
+            people=self.train if request.split == "train" else self.test,
+            skeleton=self.skeleton,
+            size=self.image_size,
+            augmentation=request.augmentation,
+            seed=request.seed,
+            epoch=request.epoch,
+        )
+        batches = [share.indices for share in request.shares]
+        for images, *targets in load_items(make, batches, device=request.device, num_workers=request.num_workers):
+            yield normalize(images, self.mean, self.std), *targets
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoseAugmentation:
-    """What is done to training images."""
+    """Augmentation of training images."""
 
     scale: float = 0.25
-    """Standard deviation of the factor on the person's square, which is within 1 ± this."""
+    """Standard deviation of the factor on the side of the person's square, which is clipped to 1 ± this."""
     rotation: float = 30.0
-    """Standard deviation, in degrees, of the angle by which 60 % of the people are turned; at most twice this."""
+    """Standard deviation, in degrees, of the angle by which 60 % of the people are rotated; at most twice this."""
     flip: bool = True
     """Mirror half of the people; left joints become right ones."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PersonMaker:
-    """Makes what a batch holds of a person; a function of seed, epoch and index, in any process."""
+    """Makes the image and the targets of a person: a function of seed, epoch and index, in any process."""
 
     people: People
     skeleton: Skeleton
     size: int
     """Height and width of the image."""
     augmentation: PoseAugmentation | None = None
-    """None for the person as it is."""
+    """None for the person as annotated."""
     seed: int = 0
     epoch: int = 0
 
     def __call__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Image (uint8), joints in it, which of them are visible, and the length for the metric."""
+        """Image (uint8), joints in it, which of them are visible, and the reference length of the metric."""
         people, size = self.people, self.size
         canvas = people.canvas(index, size)
         factor, joints = place_on_canvas(people.joints[index], people.boxes[index], size)
@@ -154,9 +213,9 @@ class PersonMaker:
 
 
 def draw_person_move(augmentation: PoseAugmentation, *, seed: int, epoch: int, index: int) -> Move:
-    """Draw what is done to a person in an epoch: a function of the arguments and of nothing else."""
+    """Draw the augmentation of a person in an epoch, which depends on the arguments alone."""
     numbers = torch.rand(4, generator=generator_for("person", seed, epoch, index), dtype=torch.float64)
-    # Normal numbers from uniform ones: all of them are always drawn, and from a single call.
+    # Normal numbers from uniform ones: always the same number of draws, in a single call.
     normal = torch.special.ndtri(numbers[:2]).tolist()
     u_turned, u_flip = numbers[2:].tolist()
     spread, rotation = augmentation.scale, augmentation.rotation
@@ -175,7 +234,7 @@ def draw_person_move(augmentation: PoseAugmentation, *, seed: int, epoch: int, i
 def move_person(
     canvas: Tensor, joints: Tensor, visible: Tensor, move: Move, size: int, skeleton: Skeleton
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn, resize and mirror a person about the middle of its canvas, image and joints together.
+    """Rotate, resize and mirror a person about the middle of its canvas, image and joints together.
 
     Args:
         canvas: uint8, shape (3, canvas, canvas).
@@ -183,7 +242,7 @@ def move_person(
         visible: Shape (joints,).
         move: What to do.
         size: Height and width of the result.
-        skeleton: Says which joints change places in a mirror.
+        skeleton: Defines which joints swap places when mirrored.
 
     Returns:
         The image, and its joints and their visibility.
@@ -200,5 +259,5 @@ def move_person(
 
 
 def mirror_joints(values: Tensor, skeleton: Skeleton, dim: int = 0) -> Tensor:
-    """Let left and right joints change places."""
+    """Swap left and right joints."""
     return values.index_select(dim, torch.tensor(skeleton.mirrored, device=values.device))

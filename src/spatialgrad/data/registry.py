@@ -1,24 +1,25 @@
-"""Data sets by name. To add one: write its file with a `Source` in it, and name it in `SOURCES`."""
+"""Data sets by name. To add one, write a file with a `Source` in `sets/` and list it in `SOURCES`."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spatialgrad.data.classification import ImageDataset
-from spatialgrad.data.sets import camvid, cifar10, cifar100, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.files.download import Progress
+from spatialgrad.data.sets import camvid, cifar, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
+from spatialgrad.data.source import Source
+from spatialgrad.torch_utils.names import did_you_mean
 
 SOURCES: dict[str, Source] = {
     source.name: source
     for source in (
         fashion_mnist.MINI,
         fashion_mnist.SOURCE,
-        cifar10.SOURCE,
-        cifar100.SOURCE,
+        cifar.SOURCE10,
+        cifar.SOURCE100,
         imagenet.SOURCE,
         camvid.SOURCE,
         cityscapes.SOURCE,
@@ -38,7 +39,7 @@ class DatasetInfo:
     """Where it is, or where it would be."""
     present: bool
     task: str
-    """What is learned from it: classification, segmentation or pose."""
+    """The task it is for: classification, segmentation or pose."""
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -47,30 +48,30 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def load_dataset(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> ImageDataset[Any]:
-    """Load a data set for classification by its name.
+    """Load a data set for classification by name.
 
     Args:
         name: One of `list_datasets()`, or `folder:PATH` for class folders of image files.
-        root: The folder that holds the data sets; see `data_root`.
-        image_size: Height and width of the images in a batch, if not the usual: small images are padded
-            with black (28 to 32 for Fashion-MNIST), images in files are resized.
+        root: The folder of the data sets; see `data_root`.
+        image_size: Height and width of the images in a batch, if not the default: images in memory are padded with
+            black (from 28 to 32 for Fashion-MNIST), images in files are resized.
 
     Raises:
         ValueError: If no data set has this name, or if it is for another task.
-        MissingDataError: If it is not there; the message says how to get it.
-        CorruptDataError: If a file of it is damaged; the message says which, and how to get it again.
+        MissingDataError: If it was not found; the message explains how to get it.
+        CorruptDataError: If one of its files is damaged; the message names it and explains how to fix it.
     """
     dataset: ImageDataset[Any] = load_for("classification", name, root)
     return dataset if image_size is None else dataset.with_image_size(image_size)
 
 
 def load_for(task: str, name: str, root: str | Path | None = None) -> Any:
-    """Load a data set for a task: what its `Source` reads.
+    """Load a data set for a task: whatever its `Source` reads.
 
     Raises:
         ValueError: If no data set has this name, or if it is for another task.
-        MissingDataError: As `load_dataset`.
-        CorruptDataError: As `load_dataset`.
+        MissingDataError: As for `load_dataset`.
+        CorruptDataError: As for `load_dataset`.
     """
     source = find_source(name)
     if source.task != task:
@@ -80,7 +81,7 @@ def load_for(task: str, name: str, root: str | Path | None = None) -> Any:
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
-    """Every data set that has a name, and whether it is there."""
+    """All named data sets, and whether they were found."""
     folder_of_all = data_root(root)
     infos = []
     for source in SOURCES.values():
@@ -97,22 +98,22 @@ def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
     return infos
 
 
-def get_dataset_files(name: str, root: str | Path | None = None, *, report: Report = print) -> Path:
-    """Get the files of a data set, unless they are there.
+def get_dataset_files(name: str, root: str | Path | None = None, *, progress: Progress = print) -> Path:
+    """Download the files of a data set, unless they exist.
 
     Args:
-        name: As for `load_dataset`. `folder:PATH` unpacks a compressed archive of class folders.
-        root: The folder that holds the data sets; see `data_root`.
-        report: Called with a line of text now and then.
+        name: As for `load_dataset`. `folder:PATH` extracts a compressed archive of class folders.
+        root: The folder of the data sets; see `data_root`.
+        progress: Called with a line of text now and then.
 
     Returns:
-        Where it is.
+        The file or folder of the data set.
 
     Raises:
-        UnreachableError: If its host cannot be reached; the message says which file to put where.
-        CorruptDataError: If what came is not what was published.
+        UnreachableError: If its host cannot be reached; the message explains the manual download.
+        CorruptDataError: If the files are not the published ones.
     """
-    return find_source(name).get(data_root(root), report)
+    return find_source(name).get(data_root(root), progress)
 
 
 def find_source(name: str) -> Source:
@@ -120,7 +121,6 @@ def find_source(name: str) -> Source:
     if name.startswith(folder.PREFIX) and name != folder.PREFIX:
         return folder.source(name)
     if name not in SOURCES:
-        near = difflib.get_close_matches(name.lower(), SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOURCES)} and folder:PATH"
+        hint = did_you_mean(name, SOURCES, otherwise=f"choose from {', '.join(SOURCES)} and folder:PATH")
         raise ValueError(f"unknown data set {name!r}; {hint}")
     return SOURCES[name]

@@ -1,4 +1,4 @@
-"""Generators that are a function of what they are for, so that any point of a run can be reached directly."""
+"""Random generators derived from their purpose, so that every point of a run can be reached directly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def generator_for(purpose: str, *parts: int) -> torch.Generator:
     """A CPU generator whose stream depends on `purpose` and `parts` and on nothing else.
 
     Args:
-        purpose: Keeps apart the streams that share the same numbers, such as `"order"`.
+        purpose: Separates streams that share the same numbers, such as `"order"`.
         parts: What the stream is for, such as seed, epoch and batch.
     """
     # A hash, not a sum: seed 1 in epoch 0 must not repeat seed 0 in epoch 1.

@@ -1,8 +1,7 @@
-"""A segmentation data set as the training engine sees it: images with a class for every pixel."""
+"""Data sets for segmentation: images with a class for every pixel."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -12,17 +11,16 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batches
+from spatialgrad.data.batches import Batch, Make, Request, load_items
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.image_files import ImageFiles
-from spatialgrad.data.files.images import decode
-from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
+from spatialgrad.data.files.images import decode, open_image, to_tensor
+from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.warp import STILL, Geometry, Size, crop_matrix, draw_move, warp_image, warp_mask
 
 IGNORE = 255
-"""The class of pixels that are neither learned nor counted."""
+"""The class of pixels that are ignored in training and evaluation."""
 UNKNOWN = -1
-"""In a table of labels: this label may not occur."""
+"""In a label table: this label must not occur."""
 
 
 class MaskedSplit(Protocol):
@@ -31,7 +29,7 @@ class MaskedSplit(Protocol):
     def __len__(self) -> int: ...
 
     def name(self, index: int) -> str:
-        """Where image `index` comes from."""
+        """The file of image `index`."""
         ...
 
     def read(self, index: int) -> tuple[Tensor, Tensor]:
@@ -45,31 +43,31 @@ class MaskedSplit(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MaskFiles:
-    """Images and masks that are decoded when they are needed.
+    """Images and masks in files, decoded when they are needed.
 
     Attributes:
         images: Image files.
-        masks: The mask file of each, 8 bits a pixel.
+        masks: The mask file of each image, 8 bits per pixel.
         tables: For each mask, the class of every label: shape (number, 256), int16, or one row for all.
         size: Height and width that all of them must have.
     """
 
-    images: ImageFiles
-    masks: ImageFiles
+    images: FileList
+    masks: FileList
     tables: np.ndarray
     size: Size
 
     def __len__(self) -> int:
-        return len(self.images.names)
+        return len(self.images)
 
     def name(self, index: int) -> str:
-        """Where image `index` comes from."""
+        """The file of image `index`."""
         return self.images.name(index)
 
     def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Decode an image and its mask, and check that they belong together."""
+        """Decode an image and its mask, and check that their sizes match."""
         name, mask_name = self.images.name(index), self.masks.name(index)
-        image = torch.from_numpy(np.array(decode(self.images.read(index), name))).permute(2, 0, 1)
+        image = to_tensor(decode(self.images.read(index), name))
         table = self.tables[index if len(self.tables) > 1 else 0]
         mask = decode_mask(self.masks.read(index), mask_name, table)
         if mask.shape != image.shape[1:]:
@@ -89,7 +87,7 @@ class MaskFiles:
         return MaskFiles(self.images.select(rows), self.masks.select(rows), tables, self.size)
 
     def in_memory(self) -> MaskMemory:
-        """All of them, decoded once and for all."""
+        """All images and masks, decoded."""
         images, masks = (torch.stack(tensors) for tensors in zip(*map(self.read, range(len(self))), strict=True))
         return MaskMemory(images, masks, tuple(map(self.name, range(len(self)))))
 
@@ -101,7 +99,7 @@ class MaskMemory:
     Attributes:
         images: Shape (number, 3, height, width), uint8.
         masks: Shape (number, height, width), uint8.
-        names: Where each image comes from.
+        names: The file of each image.
     """
 
     images: Tensor
@@ -112,7 +110,7 @@ class MaskMemory:
         return len(self.images)
 
     def name(self, index: int) -> str:
-        """Where image `index` comes from."""
+        """The file of image `index`."""
         return self.names[index]
 
     def read(self, index: int) -> tuple[Tensor, Tensor]:
@@ -126,24 +124,24 @@ class MaskMemory:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SegmentationDataset:
-    """A segmentation data set, ready for `masked_train_batches` and `masked_eval_batches`."""
+    """A data set for segmentation, for `train_batches` and `eval_batches`."""
 
     name: str
-    """The name it is loaded by."""
+    """The name it is loaded by, such as `camvid`."""
     description: str
-    """What a report must call it."""
+    """Its name in reports; a subset is described as such."""
     train: MaskedSplit
     test: MaskedSplit
     classes: dict[str, tuple[int, int, int]]
-    """The classes in their order, each with the colour it is shown in."""
+    """The classes in order, each with the colour it is displayed in."""
     image_size: Size
     """Height and width of the images."""
     crop_size: Size
-    """Height and width of the crops that are usually trained on."""
+    """Height and width of the crops to train on."""
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """Mean of each channel for pixels in [0, 1]; ImageNet's, as backbones are trained on it."""
+    """Mean of each channel for pixels in [0, 1]; ImageNet's, on which backbones are trained."""
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """Standard deviation of each channel."""
+    """Standard deviation of each channel for pixels in [0, 1]."""
 
     def __post_init__(self) -> None:
         for split_name, split in (("train", self.train), ("test", self.test)):
@@ -152,81 +150,31 @@ class SegmentationDataset:
 
     @property
     def num_classes(self) -> int:
-        """How many classes the masks tell apart."""
+        """Number of classes."""
         return len(self.classes)
 
     def with_crop_size(self, size: Size) -> SegmentationDataset:
-        """The same data set with other training crops."""
+        """The same data set with training crops of another size."""
         return replace(self, crop_size=size)
 
+    def load(self, request: Request[Geometry]) -> Iterator[Batch]:
+        """Load normalized images and their masks: crops for training, whole images otherwise.
 
-def masked_train_batches(
-    dataset: SegmentationDataset,
-    batch_size: int,
-    *,
-    seed: int,
-    epoch: int,
-    geometry: Geometry = STILL,
-    rank: int = 0,
-    world_size: int = 1,
-    start: int = 0,
-    device: torch.device | str = "cpu",
-    num_workers: int = 0,
-) -> Batches:
-    """The training batches of one epoch: crops that were moved at random, and their masks.
-
-    Args:
-        dataset: Its `train` split is used.
-        batch_size: Images per step, over all ranks.
-        seed: Of the run.
-        epoch: Another epoch has another order and other crops.
-        geometry: How far images are moved; by default crops from the middle.
-        rank: Of this process.
-        world_size: Number of processes.
-        start: The first batch to give.
-        device: Where batches go.
-        num_workers: Processes that decode and move images. It changes the speed only.
-
-    Returns:
-        An iterable, with a length, of float32 images (number, 3, height, width) and int64 masks
-        (number, height, width), in which `IGNORE` is no class.
-    """
-    fill = tuple(255 * value for value in dataset.mean)
-    batches = paired_train_batches(
-        _MovedCrop(dataset.train, geometry, dataset.crop_size, fill, seed, epoch),
-        len(dataset.train),
-        batch_size,
-        seed=seed,
-        epoch=epoch,
-        rank=rank,
-        world_size=world_size,
-        start=start,
-        device=device,
-        num_workers=num_workers,
-    )
-    return _normalized(batches, dataset)
-
-
-def masked_eval_batches(
-    dataset: SegmentationDataset,
-    batch_size: int,
-    *,
-    rank: int = 0,
-    world_size: int = 1,
-    device: torch.device | str = "cpu",
-    num_workers: int = 0,
-) -> Batches:
-    """The whole test images, each once over all ranks; for the arguments see `masked_train_batches`."""
-    make = dataset.test.read
-    batches = paired_eval_batches(
-        make, len(dataset.test), batch_size, rank=rank, world_size=world_size, device=device, num_workers=num_workers
-    )
-    return _normalized(batches, dataset)
+        Masks are int64 of shape (number, height, width), in which `IGNORE` is not a class.
+        """
+        split = self.train if request.split == "train" else self.test
+        make: Make = split.read
+        if request.training:
+            geometry, fill = request.augmentation or STILL, tuple(255 * value for value in self.mean)
+            make = _MovedCrop(split, geometry, self.crop_size, fill, request.seed, request.epoch)
+        batches = [share.indices for share in request.shares]
+        for images, masks in load_items(make, batches, device=request.device, num_workers=request.num_workers):
+            yield normalize(images, self.mean, self.std), masks.long()
 
 
 @dataclass(frozen=True, eq=False)
 class _MovedCrop:
-    """Makes image `index` and its mask, moved by the same matrix."""
+    """Makes image `index` and its mask, warped by the same matrix."""
 
     split: MaskedSplit
     geometry: Geometry
@@ -235,7 +183,7 @@ class _MovedCrop:
     seed: int
     epoch: int
 
-    def __call__(self, index: int) -> tuple[Tensor, ...]:
+    def __call__(self, index: int) -> Batch:
         image, mask = self.split.read(index)
         move = draw_move(self.geometry, seed=self.seed, epoch=self.epoch, index=index)
         height, width = mask.shape
@@ -243,16 +191,8 @@ class _MovedCrop:
         return warp_image(image, matrix, self.crop, self.fill), warp_mask(mask, matrix, self.crop, IGNORE)
 
 
-def _normalized(batches: Batches, dataset: SegmentationDataset) -> Batches:
-    def produce() -> Iterator[tuple[Tensor, Tensor]]:
-        for images, masks in batches:
-            yield normalize(images, dataset.mean, dataset.std), masks.long()
-
-    return Batches(len(batches), produce)
-
-
 def label_table(classes: dict[int, int], ignored: Iterable[int] = (IGNORE,)) -> np.ndarray:
-    """A table of labels: the class of each label of a mask file, `IGNORE`, or `UNKNOWN` for all others."""
+    """A label table: for each label of a mask file, its class, `IGNORE`, or `UNKNOWN`."""
     table = np.full(256, UNKNOWN, dtype=np.int16)
     table[list(ignored)] = IGNORE
     for label, number in classes.items():
@@ -264,27 +204,22 @@ def decode_mask(content: bytes, name: str, table: np.ndarray) -> Tensor:
     """Decode a mask file to the class of every pixel, (height, width) of uint8.
 
     Args:
-        content: Of the file.
-        name: Of the file, for errors.
-        table: Of `label_table`.
+        content: The bytes of the file.
+        name: The name of the file, for errors.
+        table: From `label_table`.
 
     Raises:
-        CorruptDataError: If it is truncated or damaged, does not have 8 bits a pixel, or has an unknown label.
+        CorruptDataError: If it is truncated or damaged, does not have 8 bits per pixel, or contains an unknown label.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(content), formats=("PNG", "BMP")) as file:
-            mode, labels = file.mode, np.array(file)
-    except Exception as error:  # decoders of damaged files raise nearly anything
-        raise CorruptDataError(f"{name} cannot be decoded: {error}") from error
+    with open_image(content, name, ("PNG", "BMP")) as file:
+        mode, labels = file.mode, np.array(file)
     if mode not in ("L", "P"):
-        raise CorruptDataError(f"{name} is no mask: it has pixels of the kind {mode}, not one label of 8 bits each")
+        raise CorruptDataError(f"{name} is not a mask: its pixel format is {mode}, not one 8-bit label per pixel")
     found = table[labels]
     if (found == UNKNOWN).any():
         row, column = np.argwhere(found == UNKNOWN)[0].tolist()
         raise CorruptDataError(
-            f"{name} has the unknown label {labels[row, column]} at row {row}, column {column}; known are "
+            f"{name} contains the unknown label {labels[row, column]} at row {row}, column {column}; known labels are "
             f"{', '.join(map(str, np.flatnonzero(table != UNKNOWN).tolist()))}"
         )
     return torch.from_numpy(found.astype(np.uint8))

@@ -1,4 +1,4 @@
-"""What the registry knows about a data set before any file of it is opened."""
+"""What the registry knows about a data set before any of its files is opened."""
 
 from __future__ import annotations
 
@@ -8,68 +8,75 @@ from pathlib import Path
 from typing import Any
 
 from spatialgrad.data.errors import DataError, MissingDataError, UnreachableError
-
-Report = Callable[[str], None]
-"""Takes a line of text, such as `print`."""
+from spatialgrad.data.files.download import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where a data set lies, how it is read and how it is got."""
+    """Where a data set is stored, how it is read and how it is downloaded."""
 
     name: str
     description: str
     places: Callable[[Path], Sequence[Path]]
-    """Given the data root: where it may lie, the best place first."""
+    """Given the data root: the files or folders to look for, in order of preference."""
     read: Callable[[Path], Any]
-    """Given one of the places. What it returns depends on the task; an `ImageDataset` for classification."""
-    fetch: Callable[[Path, Report], Path] | None
-    """Given the data root: get it, and say where it is now. None if no host serves it to everyone."""
-    by_hand: Callable[[Path], str]
-    """Given the data root: which file to put where."""
+    """Given one of the places: reads the data set, an `ImageDataset` for classification."""
+    fetch: Callable[[Path, Progress], Path] | None
+    """Given the data root: downloads or extracts it and returns its place. None if it cannot be downloaded."""
+    manual: Callable[[Path], str]
+    """Given the data root: instructions for a manual download."""
     task: str = "classification"
-    """What is learned from it: classification, segmentation or pose."""
-    again: Callable[[Path], str] | None = None
-    """Given the place where it is damaged: what to do, if it is not to remove it and to get it again."""
+    """The task it is for: classification, segmentation or pose."""
+    repair: Callable[[Path], str] | None = None
+    """Given the place of a damaged copy: what to do; by default remove it and download it again."""
 
     def locate(self, root: Path) -> Path | None:
-        """The first of its places that is there."""
+        """The first of its places that exists."""
         return next((place for place in self.places(root) if place.exists()), None)
 
     def load(self, root: Path) -> Any:
-        """Read it from the first of its places that is there."""
+        """Read it from the first of its places that exists."""
         place = self.locate(root)
         if place is None:
-            places = ", ".join(str(place) for place in self.places(root))
-            command = f"To get it: spatialgrad data get {self.name}\n" if self.fetch else ""
-            raise MissingDataError(f"{self.name} is in none of {places}.\n{command}By hand: {self.by_hand(root)}")
+            raise MissingDataError(self._how_to_get(root))
         try:
             return self.read(place)
         except OSError as error:
             raise DataError(f"{self.name} cannot be read ({error})") from error
         except DataError as error:
-            raise type(error)(f"{error}.\nTo get it again: {self._remedy(place)}") from error
+            raise type(error)(f"{error}.\nTo fix it: {self._remedy(place)}") from error
 
-    def get(self, root: Path, report: Report) -> Path:
-        """Get it, unless it is there already."""
+    def get(self, root: Path, progress: Progress) -> Path:
+        """Download it, unless it exists already."""
         place = self.locate(root)
         if place is not None:
-            report(f"{self.name} is there already: {place}")
+            progress(f"{self.name} already exists: {place}")
             return place
         if self.fetch is None:
-            raise UnreachableError(f"{self.name} cannot be downloaded by this command.\nBy hand: {self.by_hand(root)}")
+            raise UnreachableError(
+                f"{self.name} cannot be downloaded automatically.\nManual download: {self.manual(root)}"
+            )
         try:
-            place = self.fetch(root, report)
+            place = self.fetch(root, progress)
         except UnreachableError as error:
-            raise UnreachableError(f"{error}.\nBy hand: {self.by_hand(root)}") from error
+            raise UnreachableError(f"{error}.\nManual download: {self.manual(root)}") from error
         except OSError as error:
             raise DataError(f"{self.name} cannot be written to {root} ({error})") from error
-        report(f"{self.name} is in {place}")
+        progress(f"{self.name} is in {place}")
         return place
 
+    def _how_to_get(self, root: Path) -> str:
+        places = self.places(root)
+        lines = [f"{self.name} not found in {', '.join(map(str, places))}."]
+        if any(place.is_relative_to(root) for place in places):
+            lines.append("If it is in another folder: set $SPATIALGRAD_DATA or --data.root.")
+        if self.fetch is not None:
+            lines.append(f"Download: spatialgrad data get {self.name}")
+        return "\n".join([*lines, f"Manual download: {self.manual(root)}"])
+
     def _remedy(self, place: Path) -> str:
-        if self.again is not None:
-            return self.again(place)
+        if self.repair is not None:
+            return self.repair(place)
         if self.fetch is None:
-            return f"put the right file into {place}; which one is named above"
+            return f"replace the file named above in {place}"
         return f"remove {place} and run `spatialgrad data get {self.name}`"

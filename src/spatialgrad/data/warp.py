@@ -1,9 +1,9 @@
-"""Augmentation that moves an image and its target together: one affine matrix per image for pixels, masks and points.
+"""Augmentation that moves an image and its targets together: one affine matrix per image for pixels, masks and points.
 
-Three steps that can be used alone: random numbers are drawn, a matrix is made from them, and whatever belongs to the
-image is moved by the matrix: pixels (`warp_image`), classes of pixels (`warp_mask`), or coordinates (`move_points`).
+Its three steps can be used separately: draw random numbers (`draw_move`), compute a matrix from them (`crop_matrix`,
+`affine`), and apply the matrix to pixels (`warp_image`), masks (`warp_mask`) or coordinates (`move_points`).
 
-Coordinates are (x, y) in pixels; the centre of the top left pixel is (0, 0). Matrices are 3×3 and float64, and take
+Coordinates are (x, y) in pixels; the centre of the top left pixel is (0, 0). Matrices are 3×3 and float64, and map
 points of the original to points of the result. Warping is kornia's.
 """
 
@@ -23,18 +23,18 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """How far images may be moved at random; the defaults move nothing."""
+    """Augmentation of images and masks for segmentation; by default only random crops."""
 
     scale: tuple[float, float] = (1.0, 1.0)
-    """Smallest and largest factor on the size."""
+    """Smallest and largest scale factor."""
     rotation: float = 0.0
     """Largest angle in degrees, in either direction."""
     rotation_share: float = 0.5
-    """Share of the images that are turned at all."""
+    """Share of the images that are rotated."""
     flip: bool = False
-    """Mirror half of the images left to right."""
+    """Mirror half of the images horizontally."""
     random_crop: bool = True
-    """Take the crop anywhere where the image is larger than it; otherwise its middle."""
+    """Crop at a random position where the image is larger than the crop; if False, at the centre."""
 
     def __post_init__(self) -> None:
         low, high = self.scale
@@ -47,27 +47,27 @@ class Geometry:
 
 
 STILL = Geometry(random_crop=False)
-"""Moves nothing, and takes the middle: for evaluation, or training without augmentation."""
+"""No augmentation: crops from the centre."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """What is done to one image, before it is put in its place."""
+    """The augmentation of one image."""
 
     scale: float
     angle: float
-    """Degrees, clockwise on the screen, where y points down."""
+    """Degrees, clockwise on the screen, where the y axis points down."""
     flip: bool
     row: float
-    """From 0, the topmost crop, to 1, the lowest."""
+    """Position of the crop, from 0 at the top to 1 at the bottom."""
     column: float
-    """The same, from left to right."""
+    """The same from left to right."""
 
 
 def draw_move(geometry: Geometry, *, seed: int, epoch: int, index: int) -> Move:
-    """Draw what is done to image `index` in an epoch: a function of the arguments and of nothing else.
+    """Draw the augmentation of image `index` in an epoch, which depends on the arguments alone.
 
-    All of it is always drawn: two runs that differ in rotation alone see the same crops and flips.
+    The draws do not depend on the geometry: two runs that differ only in rotation see the same crops and flips.
     """
     numbers = torch.rand(6, generator=generator_for("geometry", seed, epoch, index), dtype=torch.float64).tolist()
     u_scale, u_turned, u_angle, u_flip, row, column = numbers
@@ -81,20 +81,20 @@ def draw_move(geometry: Geometry, *, seed: int, epoch: int, index: int) -> Move:
 
 
 def crop_matrix(move: Move, size: Size, crop: Size) -> Tensor:
-    """The matrix that scales, turns and mirrors an image about its centre, and takes a crop of the result.
+    """The matrix that scales, rotates and mirrors an image about its centre and crops the result.
 
-    Where the scaled image is larger than the crop, the crop lies at `row` and `column` of what is left over;
-    where it is smaller, the image lies in the middle.
+    Where the scaled image is larger than the crop, `row` and `column` position the crop; where it is smaller, the image
+    is centred.
 
     Args:
-        move: What to do.
+        move: Scale, rotation, flip and position.
         size: Height and width of the image.
         crop: Height and width of the result.
     """
     offsets = []
     for length, wanted, share in zip(size, crop, (move.row, move.column), strict=True):
         over = length * move.scale - wanted
-        # Whole pixels: without scaling and turning, a crop is an exact copy.
+        # Whole pixels: without scaling and rotation, a crop is an exact copy.
         choices = math.floor(over) + 1
         offsets.append(min(math.floor(share * choices), choices - 1) if over >= 0 else math.ceil(over / 2))
     (top, left), (height, width) = offsets, size
@@ -106,14 +106,14 @@ def crop_matrix(move: Move, size: Size, crop: Size) -> Tensor:
 def affine(
     *, source: tuple[float, float], target: tuple[float, float], scale: float, angle: float = 0.0, flip: bool = False
 ) -> Tensor:
-    """The matrix that mirrors, scales and turns about the point `source`, which comes to lie at `target`.
+    """The matrix that mirrors, scales and rotates about the point `source`, and moves it to `target`.
 
     Args:
         source: (x, y) in the original.
         target: (x, y) in the result.
-        scale: Factor on lengths.
+        scale: Scale factor.
         angle: Degrees, clockwise on the screen.
-        flip: Whether to mirror left to right, before turning.
+        flip: Whether to mirror horizontally before rotating.
     """
     cosine, sine = scale * math.cos(math.radians(angle)), scale * math.sin(math.radians(angle))
     sign = -1.0 if flip else 1.0
@@ -124,36 +124,36 @@ def affine(
 
 
 def warp_image(image: Tensor, matrix: Tensor, size: Size, fill: tuple[float, ...]) -> Tensor:
-    """Move the pixels of an image, with bilinear interpolation.
+    """Warp an image, with bilinear interpolation.
 
     Args:
         image: Shape (channels, height, width), uint8.
-        matrix: Of `crop_matrix` or `affine`.
+        matrix: From `crop_matrix` or `affine`.
         size: Height and width of the result.
-        fill: Value of each channel, from 0 to 255, where the original has no pixels.
+        fill: Value of each channel, from 0 to 255, outside the original.
 
     Returns:
         uint8 of shape (channels, *size).
     """
     colour = torch.tensor(fill, dtype=torch.float32)[:, None, None]
-    # Outside, the difference from the colour is 0.
+    # Outside the original, the difference from the colour is 0.
     moved = _warp(image.to(torch.float32) - colour, matrix, size, "bilinear")
     return (moved + colour).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def warp_mask(mask: Tensor, matrix: Tensor, size: Size, ignore: int) -> Tensor:
-    """Move the classes of pixels; each pixel of the result takes the class of the nearest one.
+    """Warp a mask; each pixel of the result takes the class of the nearest pixel.
 
     Args:
         mask: Shape (height, width), uint8.
-        matrix: Of `crop_matrix` or `affine`.
+        matrix: From `crop_matrix` or `affine`.
         size: Height and width of the result.
-        ignore: The class where the original has no pixels.
+        ignore: The class outside the original.
 
     Returns:
         uint8 of shape `size`.
     """
-    # One higher, so that 0 is outside alone.
+    # Classes plus one, so that 0 is only outside.
     moved = _warp(mask.to(torch.float32)[None] + 1, matrix, size, "nearest")[0].to(torch.int16)
     return torch.where(moved == 0, ignore, moved - 1).to(torch.uint8)
 
@@ -163,7 +163,7 @@ def move_points(points: Tensor, matrix: Tensor) -> Tensor:
 
     Args:
         points: Shape (..., 2), (x, y).
-        matrix: Of `crop_matrix` or `affine`.
+        matrix: From `crop_matrix` or `affine`.
 
     Returns:
         The same shape and dtype.
@@ -176,6 +176,6 @@ def _warp(pixels: Tensor, matrix: Tensor, size: Size, mode: str) -> Tensor:
     try:
         from kornia.geometry import warp_affine
     except ImportError as error:
-        raise ImportError("moving image and target together needs kornia: pip install 'spatialgrad[train]'") from error
+        raise ImportError("warping images needs kornia: pip install 'spatialgrad[train]'") from error
     rows = matrix[None, :2].to(pixels.dtype)
     return warp_affine(pixels[None], rows, size, mode=mode, padding_mode="zeros", align_corners=True)[0]

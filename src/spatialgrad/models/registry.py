@@ -1,6 +1,5 @@
 """Every network of the package by its name: `create_model`, `list_models`, `model_info`."""
 
-import difflib
 import math
 import re
 from collections.abc import Callable
@@ -8,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from torch import nn
+
+from spatialgrad.torch_utils.names import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +56,7 @@ def model_info(name: str) -> ModelInfo:
     """
     if name in _REGISTRY:
         return _REGISTRY[name]
-    nearest = difflib.get_close_matches(name.lower(), _REGISTRY, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else "list_models(task=None) lists them all"
+    hint = did_you_mean(name, _REGISTRY, otherwise="list_models(task=None) lists them all", most=3)
     raise ValueError(f"unknown model {name!r}; {hint}")
 
 

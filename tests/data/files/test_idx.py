@@ -43,7 +43,7 @@ def test_every_flipped_byte_of_gzipped_data_is_noticed(tmp_path):
     [
         (b"<html>not found</html>", "is not an IDX file"),
         (idx_bytes(IMAGES[0, 0]), "is not an IDX file of bytes with 3 dimension"),
-        (idx_bytes(IMAGES) + b"\0", "announces 60 bytes of data but holds more than 60"),
+        (idx_bytes(IMAGES) + b"\0", "announces 60 bytes of data but contains more than 60"),
         (bytes((0, 0, 8, 3)) + struct.pack(">3I", 2**32 - 1, 2**32 - 1, 9), "has a damaged header"),
     ],
 )

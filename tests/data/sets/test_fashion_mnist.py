@@ -15,7 +15,7 @@ from spatialgrad.data import (
     load_dataset,
 )
 from spatialgrad.data.sets import fashion_mnist
-from support.data_files import channel_statistics, file_server, write_idx
+from support.data_files import channel_statistics, file_server, silent, write_idx
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_image_size_32_puts_black_around_the_images():
     assert padded.train.images.shape == (5000, 1, 32, 32)
     assert torch.equal(padded.train.images[:, :, 2:30, 2:30], plain.train.images)
     assert padded.train.images.sum() == plain.train.images.sum()
-    with pytest.raises(ValueError, match="28×28 can be padded to a larger size, not cut to 24"):
+    with pytest.raises(ValueError, match="28×28 can be padded to a larger size, but not reduced to 24"):
         load_dataset("fashion-mnist-mini", image_size=24)
 
 
@@ -96,7 +96,7 @@ def test_a_swapped_file_is_named_with_the_way_out(made, tmp_path, damage, names)
 def test_labels_beyond_the_classes_are_refused(made, tmp_path):
     folder = Path(shutil.copytree(made, tmp_path / "fashion-mnist"))
     write_idx(folder / "t10k-labels-idx1-ubyte.gz", np.full(10_000, 10))
-    with pytest.raises(CorruptDataError, match=r"t10k-labels-idx1-ubyte\.gz holds 10,000 labels up to 10"):
+    with pytest.raises(CorruptDataError, match=r"t10k-labels-idx1-ubyte\.gz has 10,000 labels up to 10"):
         load_dataset("fashion-mnist", tmp_path)
 
 
@@ -116,12 +116,12 @@ def test_get_downloads_the_four_files_or_none(tmp_path, monkeypatch, made):
             checksums[path.name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
         monkeypatch.setattr(fashion_mnist, "FILES", checksums)
         absent = server.files.pop("data/t10k-labels-idx1-ubyte.gz")
-        with pytest.raises(UnreachableError, match=f"(?s)404.*By hand: put .* into {tmp_path}/fashion-mnist"):
-            get_dataset_files("fashion-mnist", tmp_path, report=lambda line: None)
+        with pytest.raises(UnreachableError, match=f"(?s)404.*Manual download: put .* into {tmp_path}/fashion-mnist"):
+            get_dataset_files("fashion-mnist", tmp_path, progress=silent)
         with pytest.raises(MissingDataError, match="spatialgrad data get fashion-mnist"):
             load_dataset("fashion-mnist", tmp_path)
         server.files["data/t10k-labels-idx1-ubyte.gz"] = absent
-        assert get_dataset_files("fashion-mnist", tmp_path, report=lambda line: None) == tmp_path / "fashion-mnist"
+        assert get_dataset_files("fashion-mnist", tmp_path, progress=silent) == tmp_path / "fashion-mnist"
     assert [path.name for path in tmp_path.iterdir()] == ["fashion-mnist"]
     assert len(load_dataset("fashion-mnist", tmp_path).train) == 60_000
 
@@ -129,7 +129,7 @@ def test_get_downloads_the_four_files_or_none(tmp_path, monkeypatch, made):
 @pytest.mark.realdata
 def test_the_real_one_begins_as_published_and_the_mini_is_its_slice(data_folder):
     if fashion_mnist.SOURCE.locate(Path(data_folder)) is None:
-        pytest.skip("fashion-mnist is not there: apt-get install dataset-fashion-mnist")
+        pytest.skip("fashion-mnist not found: apt-get install dataset-fashion-mnist")
     data, mini = load_dataset("fashion-mnist", data_folder), load_dataset("fashion-mnist-mini")
     assert data.train.labels[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
     assert data.test.labels[:10].tolist() == [9, 2, 1, 1, 6, 1, 4, 6, 5, 7]

@@ -16,7 +16,7 @@ from spatialgrad.data import (
     train_batches,
     validation_split,
 )
-from support.data_files import image_bytes, tar_bytes, tar_folder, write_tree
+from support.data_files import image_bytes, silent, tar_bytes, tar_folder, write_tree
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_compressed_archive_is_unpacked_by_get(tree, tmp_path):
     root = tmp_path / "root"
     with pytest.raises(MissingDataError, match=f"spatialgrad data get folder:{archive}"):
         load_dataset(f"folder:{archive}", root)
-    assert get_dataset_files(f"folder:{archive}", root, report=lambda line: None) == root / "pets"
+    assert get_dataset_files(f"folder:{archive}", root, progress=silent) == root / "pets"
     packed = load_dataset(f"folder:{archive}", root, image_size=32)
     assert torch.equal(_all(packed), _all(load_dataset(f"folder:{tree}", image_size=32)))
 
@@ -145,7 +145,7 @@ def test_a_malicious_archive_is_not_read_either(tmp_path):
 
 def test_a_class_that_training_does_not_have_is_named(tree):
     shutil.rmtree(tree / "train" / "owl")
-    with pytest.raises(CorruptDataError, match=r"owl_0\.JPEG is of the class owl, which train/ has not"):
+    with pytest.raises(CorruptDataError, match=r"owl_0\.JPEG is of the class owl, which train/ does not have"):
         load_dataset(f"folder:{tree}")
 
 
@@ -155,10 +155,10 @@ def test_another_layout_is_refused_with_the_right_one(tree, tmp_path):
     with pytest.raises(MissingDataError, match="absent"):
         load_dataset(f"folder:{tmp_path / 'absent'}")
     (tmp_path / "images.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match="neither a folder nor a plain tar archive"):
+    with pytest.raises(DataError, match="neither a folder nor an uncompressed tar archive"):
         load_dataset(f"folder:{tmp_path / 'images.zip'}")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CorruptDataError, match="does not have images"):
+    with pytest.raises(CorruptDataError, match="does not contain images"):
         load_dataset(f"folder:{tmp_path / 'empty'}")
 
 
@@ -170,7 +170,7 @@ def test_another_layout_is_refused_with_the_right_one(tree, tmp_path):
 def test_real_class_folders(data_folder, name, classes, train, val, size):
     archive = f"{data_folder}/{name}.tar"
     if not os.path.isfile(archive):
-        pytest.skip(f"{archive} is not there")
+        pytest.skip(f"{archive} not found")
     started = time.perf_counter()
     data = load_dataset(f"folder:{archive}", image_size=size)
     assert time.perf_counter() - started < 30

@@ -5,8 +5,8 @@ import pytest
 from scipy.io import savemat
 
 from spatialgrad.data import CorruptDataError, MissingDataError, UnreachableError, get_dataset_files, load_dataset
-from spatialgrad.data.sets.imagenet import DEVKIT, TRAIN, VAL, unpack
-from support.data_files import image_bytes, tar_bytes, write_tree
+from spatialgrad.data.sets.imagenet import DEVKIT, TRAIN, VAL, extract_all
+from support.data_files import image_bytes, silent, tar_bytes, write_tree
 
 CLASSES = ("n01440764", "n01443537", "n01484850")
 # The devkit counts classes in another order than that of their names.
@@ -44,8 +44,8 @@ def _names(root):
     return sorted(path.name for path in root.iterdir())
 
 
-def test_unpacks_what_image_net_org_gives(root):
-    unpack(root, root / "imagenet", num_classes=3, num_val=5)
+def test_extracts_what_image_net_org_gives(root):
+    extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     data = load_dataset("imagenet", root)
     assert data.class_names == CLASSES
     assert data.description == "ImageNet, 3 classes"
@@ -60,15 +60,15 @@ def test_unpacks_what_image_net_org_gives(root):
 def test_archives_of_another_data_set_are_refused_and_nothing_stays(root):
     before = _names(root)
     with pytest.raises(CorruptDataError, match=r"devkit_t12.tar.gz has the classes of 5 images, not 50,000"):
-        get_dataset_files("imagenet", root, report=lambda line: None)
+        get_dataset_files("imagenet", root, progress=silent)
     with pytest.raises(CorruptDataError, match="has 3 classes, not the 4"):
-        unpack(root, root / "imagenet", num_classes=4, num_val=5)
+        extract_all(root, root / "imagenet", num_classes=4, num_val=5)
     (root / VAL).write_bytes(tar_bytes([("ILSVRC2012_val_00000001.JPEG", b"x")]))
     with pytest.raises(CorruptDataError, match="has 1 images, not 5"):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     (root / VAL).write_bytes(tar_bytes([("ILSVRC2012_val_00000006.JPEG", b"x")]))
-    with pytest.raises(CorruptDataError, match="none of the validation images"):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+    with pytest.raises(CorruptDataError, match="not one of the validation images"):
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     assert _names(root) == before
 
 
@@ -80,7 +80,7 @@ def test_a_truncated_archive_is_named_and_nothing_stays(root, name, keep):
     (root / name).write_bytes(content[: int(end * keep)])
     before = _names(root)
     with pytest.raises(CorruptDataError, match=name):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     assert _names(root) == before
 
 
@@ -88,16 +88,16 @@ def test_a_malicious_inner_archive_does_nothing(root):
     evil = tar_bytes([("../../../canary.JPEG", image_bytes())])
     (root / TRAIN).write_bytes(tar_bytes([("n01440764.tar", evil)]))
     before = _names(root)
-    with pytest.raises(CorruptDataError, match="outside of its folder"):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+    with pytest.raises(CorruptDataError, match="outside its folder"):
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     assert _names(root) == before
     assert not list(root.parent.rglob("canary*"))
 
 
 def test_a_malicious_devkit_does_nothing(root):
     (root / DEVKIT).write_bytes(_devkit({"../../canary": 1, "n01440764": 2, "n01443537": 3}))
-    with pytest.raises(CorruptDataError, match=r"has a class '../../canary', which is not a WordNet name"):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+    with pytest.raises(CorruptDataError, match=r"contains the class '../../canary', which is not a WordNet name"):
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     assert not list(root.parent.rglob("canary*"))
 
 
@@ -105,7 +105,7 @@ def test_a_malicious_devkit_does_nothing(root):
 def test_only_archives_of_classes_are_expected(root, name):
     (root / TRAIN).write_bytes(tar_bytes([(name, tar_bytes([("canary.JPEG", image_bytes())]))]))
     with pytest.raises(CorruptDataError):
-        unpack(root, root / "imagenet", num_classes=3, num_val=5)
+        extract_all(root, root / "imagenet", num_classes=3, num_val=5)
     assert not list(root.parent.rglob("canary*"))
 
 
@@ -113,7 +113,7 @@ def test_without_the_archives_it_says_where_to_get_them_and_where_to_put_them(tm
     with pytest.raises(
         UnreachableError, match=f"(?s)has no {TRAIN}.*register at https://image-net.org.* into {tmp_path}"
     ):
-        get_dataset_files("imagenet", tmp_path, report=lambda line: None)
+        get_dataset_files("imagenet", tmp_path, progress=silent)
     with pytest.raises(MissingDataError, match="imagenet/train/<class>/"):
         load_dataset("imagenet", tmp_path)
 

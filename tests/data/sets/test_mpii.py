@@ -11,8 +11,8 @@ from spatialgrad.data import CorruptDataError, MissingDataError
 from spatialgrad.data.person_crops import AnnotationWarning
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.sets.mpii import read
+from spatialgrad.data.sets.mpii_annotations import SKELETON as MPII
 from spatialgrad.data.sets.mpii_annotations import read_h5
-from spatialgrad.data.skeleton import MPII
 from support.pose_files import mpii_person, write_mpii_h5, write_mpii_mat
 
 
@@ -86,7 +86,7 @@ def test_a_joint_outside_of_the_image(tmp_path):
 def test_an_annotation_without_an_image(tmp_path):
     write_mpii_h5(tmp_path / "mpii")
     (tmp_path / "mpii/images/000000003.jpg").unlink()
-    with pytest.raises(MissingDataError, match=r"images/000000003.jpg is not there, but .*train.h5"):
+    with pytest.raises(MissingDataError, match=r"images/000000003.jpg not found, but .*train.h5"):
         read(tmp_path / "mpii")
 
 
@@ -102,9 +102,9 @@ def shorten(key, cut):
     [
         (shorten("part", lambda a: a[:, :14]), r"train.h5: 'part' has the shape \(6, 14, 2\), not \(people, 16, 2\)"),
         (shorten("center", lambda a: a[:3]), r"train.h5: 'center' has the shape \(3, 2\)"),
-        (shorten("scale", lambda a: a * 0), r"train.h5: the person 0 in 000000001.jpg .* scale 0.0"),
-        (shorten("normalize", lambda a: a * np.nan), "train.h5: the person 0"),
-        (shorten("part", lambda a: a * np.nan), "a joint in .*000000001.jpg is not a number"),
+        (shorten("scale", lambda a: a * 0), r"train.h5: person 0 in 000000001.jpg .* scale 0.0"),
+        (shorten("normalize", lambda a: a * np.nan), "train.h5: person 0"),
+        (shorten("part", lambda a: a * np.nan), "a joint in .*000000001.jpg has non-finite coordinates"),
         (shorten("imgname", lambda a: np.array([b"../../etc/passwd"] * len(a))), r"'\.\./\.\./etc/passwd'"),
         (shorten("imgname", lambda a: np.array([b"\xff.jpg"] * len(a))), "'imgname' is not text"),
         (lambda split, arrays: arrays.pop("normalize"), "train.h5 has no array 'normalize'"),
@@ -170,7 +170,7 @@ def points_to(index, release):
     ("spoil", "message"),
     [
         (lambda release: {"annolist": release["annolist"]}, "img_train"),
-        (lambda release: {**release, "img_train": np.zeros((1, 5))}, "annotates nobody"),
+        (lambda release: {**release, "img_train": np.zeros((1, 5))}, "contains no usable annotations"),
         (lambda release: {**release, "annolist": np.zeros((1, 5))}, "cannot be read"),
         (
             lambda release: {**release, "single_person": points_to(0, release)},

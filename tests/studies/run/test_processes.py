@@ -206,7 +206,7 @@ def test_runs_at_once_divide_the_gpus():
 def test_missing_data_is_said_before_anything_starts(tmp_path, capsys):
     command = ("study", "run", "cifar", "--scale", "desk", "--out", tmp_path / "study", "--data-root", tmp_path)
     assert run_command({}, *command) == 66
-    assert "To get it: spatialgrad data get cifar10" in capsys.readouterr().err.replace("cifar100", "cifar10")
+    assert "Download: spatialgrad data get cifar10" in capsys.readouterr().err.replace("cifar100", "cifar10")
     assert not (tmp_path / "study").exists()
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from spatialgrad.cli import commands
 from spatialgrad.data import CorruptDataError
 from spatialgrad.data.person_crops import place_on_canvas
-from spatialgrad.data.pose import mirror_joints, move_person
+from spatialgrad.data.pose import PersonMaker, mirror_joints, move_person
 from spatialgrad.data.warp import Move
 from spatialgrad.models import create_model
 from spatialgrad.train import (
@@ -335,7 +335,7 @@ def test_examples(root, tmp_path):
 def test_skeletons_are_drawn_where_the_joints_are(root):
     task = Pose(small(root), CPU)
     shown = task.examples(Constant(torch.rand(1, 14, 16, 16)), 2)
-    _, joints, visible, _ = task._maker(task.dataset.test)(0)
+    _, joints, visible, _ = PersonMaker(people=task.dataset.test, skeleton=task.skeleton, size=task.size)(0)
     truth = shown.examples[0].images["truth"]
     for joint in visible.nonzero().flatten().tolist():
         x, y = ((joints[joint] + 0.5) * 4 - 0.5).round().long().tolist()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from spatialgrad.data import DataError, masked_eval_batches
+from spatialgrad.data import DataError, eval_batches
 from spatialgrad.models import create_model
 from spatialgrad.train import (
     METHODS,
@@ -31,7 +31,8 @@ from spatialgrad.train.engine.learner import Learner
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.runs.checkpoint import read_checkpoint, save_checkpoint
 from spatialgrad.train.tasks.segmentation import Segmentation, load_masks
-from support.dense_files import tiny_segmentation, write_camvid, write_cityscapes
+from support.dense_files import write_camvid, write_cityscapes
+from support.dense_training import tiny_segmentation
 from support.training import (
     SILENT,
     Process,
@@ -91,7 +92,7 @@ def test_every_method_trains_merges_and_says_what_it_is(method, root, tmp_path):
     dataset, model = load_masks(tiny_segmentation(tmp_path, root).data), load_model(tmp_path)
     right = pixels = 0
     with torch.no_grad():
-        for images, masks in masked_eval_batches(dataset, 2):
+        for images, masks in eval_batches(dataset, 2):
             right += int((model(images).argmax(1) == masks).sum())
             pixels += int((masks != 255).sum())
     assert result.test["allacc"] == pytest.approx(right / pixels, abs=2e-3)

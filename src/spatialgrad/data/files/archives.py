@@ -1,7 +1,9 @@
-"""Tar archives from strangers: read in place, or unpacked where nothing can get out.
+"""Untrusted tar archives: read in place, or extracted where nothing can escape.
 
-Links, devices, absolute names and `..` are refused, not skipped: no data set needs them. Nothing here relies on
-`tarfile`'s own extraction filters, which some Python 3.11 releases do not have.
+Extraction is `tarfile`'s, with its data filter. That filter strips leading slashes, keeps links within the folder and
+overwrites a file that occurs twice; here links, devices, absolute names, `..` and duplicates are refused before it, not
+skipped: no data set needs them. `tarfile` also takes a damaged header for the end of the archive and does not read the
+checksum of the compression; both are checked here.
 """
 
 from __future__ import annotations
@@ -30,34 +32,35 @@ _OPENERS: dict[str, Callable[..., Any]] = {
     ".tar": open,
 }
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2")
-"""What the name of an archive may end in."""
-# Six times the largest file of CIFAR: what is larger wants our memory.
+"""Endings of the names of archives."""
+# Six times the largest file of CIFAR: a larger one would only exhaust the memory.
 MAX_BYTES = 1 << 30
 
 
 def is_archive(path: Path) -> bool:
-    """Whether it is a file with the name of a tar archive."""
+    """Whether the path is a file named like a tar archive."""
     return path.name.endswith(SUFFIXES) and path.is_file()
 
 
 def stem(path: Path) -> str:
-    """The name of an archive without its ending."""
+    """The name of an archive without its suffix."""
     return next(path.name.removesuffix(end) for end in SUFFIXES if path.name.endswith(end))
 
 
 def read_files(archive: Path, names: set[str]) -> dict[str, bytes]:
     """Read some files of an archive into memory.
 
+    The whole archive is read, and the checksum of its compression, if any, is verified.
+
     Args:
         archive: A tar file, compressed or not.
-        names: The last part of the name of each file that is wanted.
+        names: File names, without folders.
 
     Returns:
-        The content of those that are there. The whole archive has been read and its checksum, if the
-        compression has one, holds.
+        The content of each file that was found.
 
     Raises:
-        CorruptDataError: If the archive is damaged, or has a file twice.
+        CorruptDataError: If the archive is damaged or contains a file twice.
     """
     found: dict[str, bytes] = {}
     with open_tar(archive) as tar:
@@ -66,9 +69,9 @@ def read_files(archive: Path, names: set[str]) -> dict[str, bytes]:
             if name not in names or not member.isreg():
                 continue
             if name in found:
-                raise CorruptDataError(f"{archive} holds {name} twice")
+                raise CorruptDataError(f"{archive} contains {name} twice")
             if member.size > MAX_BYTES:
-                raise CorruptDataError(f"{archive} holds {member.name} of {member.size:,} bytes")
+                raise CorruptDataError(f"{archive} contains {member.name} of {member.size:,} bytes, which is too large")
             content = tar.extractfile(member)
             found[name] = content.read() if content is not None else b""
             if len(found[name]) != member.size:
@@ -77,72 +80,62 @@ def read_files(archive: Path, names: set[str]) -> dict[str, bytes]:
 
 
 def extract(archive: Path, folder: Path, *, top: str | None = None) -> None:
-    """Unpack an archive into a new folder: whole, or not at all.
+    """Extract an archive into a new folder, completely or not at all.
 
     Args:
         archive: A tar file, compressed or not.
-        folder: Must not be there yet; appears, complete, at the end.
-        top: The folder in the archive whose content is wanted; without it, everything is.
+        folder: Must not exist; created once everything has been extracted.
+        top: The folder of the archive whose content is wanted; None for everything.
 
     Raises:
-        CorruptDataError: If the archive is damaged, or has a member that may not be there.
-        DataError: If the disk does not take it.
+        CorruptDataError: If the archive is damaged or contains a forbidden member.
+        DataError: If the files cannot be written.
     """
-    with whole_or_nothing(folder, top=top) as temporary:
+    with complete_or_nothing(folder, top=top) as temporary:
         with open_tar(archive) as tar:
             for member in tar:
                 extract_member(tar, member, temporary, archive)
         if top is not None and not (temporary / top).is_dir():
-            raise CorruptDataError(f"{archive} holds no folder {top}")
+            raise CorruptDataError(f"{archive} contains no folder {top}")
 
 
 def extract_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
-    """Write one member below `folder`, which must hold nothing but what this function wrote there."""
+    """Extract one member into `folder`, which must contain only what this function has written."""
     target = folder / safe_name(member, archive)
-    if member.isdir():
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    source = tar.extractfile(member)
-    if source is None:
-        raise CorruptDataError(f"{archive} has no content for {member.name}")
-    try:
-        # Exclusive creation never writes through something that is there already.
-        with target.open("xb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-            if file.tell() != member.size:
-                raise CorruptDataError(f"{archive} is truncated in {member.name}")
-    except FileExistsError as error:
-        raise CorruptDataError(f"{archive} holds {member.name} twice") from error
+    if target.exists() and not (member.isdir() and target.is_dir()):
+        raise CorruptDataError(f"{archive} contains {member.name} twice")
+    # Python 3.11.0 to 3.11.3 have no filters; the checks above do not depend on them.
+    tar.extraction_filter = getattr(tarfile, "data_filter", None)
+    tar.extract(member, folder, set_attrs=False)
 
 
 def safe_name(member: tarfile.TarInfo, archive: Path) -> str:
-    """The name of a member, if it is a plain file or folder that stays where it is put.
+    """The name of a member, if it is a plain file or folder below the root of the archive.
 
     Raises:
-        CorruptDataError: Otherwise, naming the member.
+        CorruptDataError: Otherwise; the message names the member.
     """
     path = PurePosixPath(member.name)
     if not (member.isreg() or member.isdir()) or member.issparse():
-        raise CorruptDataError(f"{archive} holds {member.name!r}, which is neither a plain file nor a folder")
-    # A name is judged by the rules of both systems: on either, the other's is only odd.
+        raise CorruptDataError(f"{archive} contains {member.name!r}, which is neither a plain file nor a folder")
+    # Names are checked by the rules of both systems, wherever the archive is read.
     if "\0" in member.name or any(way.anchor or ".." in way.parts for way in (path, PureWindowsPath(member.name))):
-        raise CorruptDataError(f"{archive} holds {member.name!r}, which would be written outside of its folder")
+        raise CorruptDataError(f"{archive} contains {member.name!r}, which would be written outside its folder")
     return str(path)
 
 
 @contextmanager
 def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive to be read from its first member to its last, and its checksum after them."""
+    """Open an archive to read its members in order, and verify its checksum afterwards."""
     opener = _OPENERS.get(archive.suffix)
     if opener is None:
-        raise DataError(f"{archive} does not end in one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{archive} is not an archive: its name must end in {', '.join(SUFFIXES)}")
     try:
         with opener(archive, "rb") as file:
-            # A compressed archive is a stream; a plain one can skip from header to header.
+            # A compressed archive is a stream; in a plain one, `tarfile` can skip from header to header.
             with tarfile.open(fileobj=file, mode="r:" if opener is open else "r|", tarinfo=_StrictInfo) as tar:
                 yield tar
-            # Compression checksums stand at the very end, which tarfile does not read.
+            # The checksum of the compression is at the very end, which `tarfile` does not read.
             while opener is not open and file.read(1 << 20):
                 pass
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -150,17 +143,17 @@ def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
     except OSError as error:
         if error.errno is not None:
             raise
-        # gzip and bz2 report damaged data as an OSError that no system call has made.
+        # gzip and bz2 report damaged data as an OSError without an error number.
         raise CorruptDataError(f"{archive} is truncated or damaged ({error})") from error
 
 
 def open_inner_tar(content: IO[bytes]) -> tarfile.TarFile:
-    """Open an archive that is a member of one that `open_tar` has opened, which sees to its errors."""
+    """Open an archive that is a member of one opened by `open_tar`, which also handles its errors."""
     return tarfile.open(fileobj=content, mode="r:", tarinfo=_StrictInfo)
 
 
 class _StrictInfo(tarfile.TarInfo):
-    """Refuses a damaged header, where `tarfile` would silently take it for the end of the archive."""
+    """Refuses a damaged header, which `tarfile` would silently take for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -177,15 +170,15 @@ class _StrictInfo(tarfile.TarInfo):
 
 
 @contextmanager
-def whole_or_nothing(folder: Path, *, top: str | None = None) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its name at the end, or vanishes on any error.
+def complete_or_nothing(folder: Path, *, top: str | None = None) -> Iterator[Path]:
+    """A temporary folder that is renamed to `folder` at the end, or removed on any error.
 
     Args:
-        folder: Must not be there yet.
-        top: The folder in the temporary one that takes the name instead.
+        folder: Must not exist.
+        top: The subfolder of the temporary folder to rename instead.
     """
     if folder.exists():
-        raise DataError(f"{folder} is there already; remove it to have it written again")
+        raise DataError(f"{folder} already exists; remove it to write it again")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

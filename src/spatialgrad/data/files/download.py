@@ -1,4 +1,7 @@
-"""Files from the web: resumed where a transfer broke off, verified, and in place only when whole."""
+"""Downloads that resume, are verified by checksum, and appear under their name only when complete.
+
+Written here because libraries that fetch data files, such as pooch, start an interrupted transfer over.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from spatialgrad.data.errors import CorruptDataError, DataError, UnreachableError
-from spatialgrad.data.source import Report
 
+Progress = Callable[[str], None]
+"""Called with lines of text that tell how far a download is, such as `print`."""
 ATTEMPTS = 4
 TIMEOUT = 30.0
 _CHUNK = 1 << 18
@@ -24,7 +28,7 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """A file on the web, and the checksum by which it is known."""
+    """A file on the web and its checksum."""
 
     url: str
     checksum: str
@@ -32,23 +36,23 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """The file's name, which ends its address."""
+        """The last part of the URL."""
         return self.url.rsplit("/", 1)[-1]
 
 
-def download(remote: RemoteFile, folder: Path, *, report: Report = print) -> Path:
-    """Download a file, unless it is there already.
+def download(remote: RemoteFile, folder: Path, *, progress: Progress = print) -> Path:
+    """Download a file, unless it exists already.
 
-    An interrupted transfer leaves `<name>.part` behind, and the next call goes on from there.
+    An interrupted transfer leaves `<name>.part` behind, from which the next call resumes.
 
     Args:
         remote: The file.
-        folder: Where it is put, under its own name.
-        report: Called with a line of text now and then.
+        folder: Where the file is stored under its own name.
+        progress: Called with a line of text now and then.
 
     Raises:
         UnreachableError: If the host cannot be reached or refuses.
-        CorruptDataError: If what it sends does not have the right checksum; nothing of it is kept.
+        CorruptDataError: If the checksum is wrong; the file is then removed.
     """
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     if target.is_file() and matches(target, remote.checksum):
@@ -57,17 +61,17 @@ def download(remote: RemoteFile, folder: Path, *, report: Report = print) -> Pat
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"cannot write to {folder} ({error})") from error
-    report(f"downloading {remote.url}")
+    progress(f"downloading {remote.url}")
     resumed = part.is_file()
-    _transfer_with_retries(remote, part, report)
+    _transfer_with_retries(remote, part, progress)
     if resumed and not matches(part, remote.checksum):
-        report(f"what an earlier transfer had left of {remote.name} does not fit; starting over")
+        progress(f"the partial download of {remote.name} does not match; starting over")
         part.unlink()
-        _transfer_with_retries(remote, part, report)
+        _transfer_with_retries(remote, part, progress)
     if not matches(part, remote.checksum):
         part.unlink()
         raise CorruptDataError(
-            f"{remote.url} sent a file whose checksum is not {remote.checksum}; it was not kept. "
+            f"{remote.url} sent a file whose checksum is not {remote.checksum}; it was removed. "
             f"Try again later, or from another network"
         )
     os.replace(part, target)
@@ -82,28 +86,28 @@ def matches(path: Path, checksum: str) -> bool:
     return found.hexdigest() == digest
 
 
-def _transfer_with_retries(remote: RemoteFile, part: Path, report: Report) -> None:
+def _transfer_with_retries(remote: RemoteFile, part: Path, progress: Progress) -> None:
     failures = 0
     while True:
         before = part.stat().st_size if part.is_file() else 0
         try:
-            _transfer(remote, part, report)
+            _transfer(remote, part, progress)
             return
         except urllib.error.HTTPError as error:
             error.close()
-            raise UnreachableError(f"{remote.url}: the server answered {error.code} {error.reason}") from error
+            raise UnreachableError(f"{remote.url}: the server responded {error.code} {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
             after = part.stat().st_size if part.is_file() else 0
             failures = failures + 1 if after <= before else 1
             if failures == ATTEMPTS or (isinstance(error, urllib.error.URLError) and not after):
                 reason = getattr(error, "reason", error)
-                kept = f"; {after:,} bytes are kept, the next call goes on from there" if after else ""
+                kept = f"; {after:,} bytes are kept; the next call resumes from there" if after else ""
                 raise UnreachableError(f"{remote.url} cannot be reached ({reason}){kept}") from error
-            report(f"transfer interrupted after {after:,} bytes; going on")
+            progress(f"transfer interrupted after {after:,} bytes; resuming")
 
 
-def _transfer(remote: RemoteFile, part: Path, report: Report) -> None:
-    """Append to `part` until it is whole; raises OSError or HTTPException when the transfer breaks off."""
+def _transfer(remote: RemoteFile, part: Path, progress: Progress) -> None:
+    """Append to `part` until it is complete; raises OSError or HTTPException if the transfer is interrupted."""
     have = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "spatialgrad"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
@@ -112,16 +116,16 @@ def _transfer(remote: RemoteFile, part: Path, report: Report) -> None:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         error.close()
-        return  # nothing is left to send; the checksum will tell whether what we have is right
+        return  # nothing is left to send; the checksum shows whether the part is right
     with response:
-        goes_on = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        if goes_on and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        is_rest = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        if is_rest and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             part.unlink()
-            raise http.client.HTTPException("the server sent another part than the one asked for")
-        start = have if goes_on else 0
+            raise http.client.HTTPException("the server sent a different range than requested")
+        start = have if is_rest else 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length is not None else None
-        with _writing(part, "ab" if goes_on else "wb") as write, _progress(remote.name, total, report) as show:
+        with _writing(part, "ab" if is_rest else "wb") as write, _display(remote.name, total, progress) as show:
             received = start
             show(received)
             while chunk := response.read(_CHUNK):
@@ -134,13 +138,13 @@ def _transfer(remote: RemoteFile, part: Path, report: Report) -> None:
 
 @contextmanager
 def _writing(path: Path, mode: Literal["ab", "wb"]) -> Iterator[Callable[[bytes], None]]:
-    """Writes of which a failure is the disk's, not the network's."""
+    """Write so that a failure of the disk is not taken for one of the network."""
 
     def refused(error: OSError) -> DataError:
         return DataError(f"cannot write {path} ({error})")
 
     try:
-        # Without a buffer: what closing the file would still have to write could fail as well.
+        # Unbuffered: flushing a buffer when the file is closed could fail as well.
         file = path.open(mode, buffering=0)
     except OSError as error:
         raise refused(error) from error
@@ -159,17 +163,18 @@ def _writing(path: Path, mode: Literal["ab", "wb"]) -> Iterator[Callable[[bytes]
 
 
 @contextmanager
-def _progress(name: str, total: int | None, report: Report) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal, a line every tenth otherwise."""
+def _display(name: str, total: int | None, progress: Progress) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal, otherwise a line for every tenth."""
     if sys.stderr.isatty():
         try:
             from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+            from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+            from rich.progress import Progress as ProgressBar
         except ImportError:
             pass
         else:
             columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+            with ProgressBar(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
                 task = bar.add_task(name, total=total)
                 yield lambda received: bar.update(task, completed=received)
             return
@@ -179,6 +184,6 @@ def _progress(name: str, total: int | None, report: Report) -> Iterator[Callable
         nonlocal tenths
         if total and received * 10 // total > tenths:
             tenths = received * 10 // total
-            report(f"{name}: {received / 1e6:.1f} of {total / 1e6:.1f} MB")
+            progress(f"{name}: {received / 1e6:.1f} of {total / 1e6:.1f} MB")
 
     yield show

@@ -12,7 +12,7 @@ import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
 
-# Twenty times Fashion-MNIST: a header that asks for more is damaged, or wants our memory.
+# Twenty times Fashion-MNIST: a header that announces more is damaged.
 MAX_BYTES = 1 << 30
 
 
@@ -21,10 +21,10 @@ def read_idx(path: Path, *, ndim: int) -> np.ndarray:
 
     Args:
         path: An IDX file; gzipped if its name ends in `.gz`.
-        ndim: The number of dimensions that it must have: 3 for images, 1 for labels.
+        ndim: The expected number of dimensions: 3 for images, 1 for labels.
 
     Raises:
-        CorruptDataError: If it is truncated, damaged, or holds something else.
+        CorruptDataError: If it is truncated, damaged or not an IDX file of this kind.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:
@@ -38,11 +38,11 @@ def read_idx(path: Path, *, ndim: int) -> np.ndarray:
             size = math.prod(shape)
             if size > MAX_BYTES:
                 raise CorruptDataError(f"{path} has a damaged header: it announces the shape {shape}")
-            # One byte more than announced also makes gzip read on to its checksum.
+            # Asking for one byte more also makes gzip verify its checksum.
             content = file.read(size + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CorruptDataError(f"{path} is truncated or damaged ({error})") from error
     if len(content) != size:
         found = f"{len(content):,}" if len(content) < size else f"more than {size:,}"
-        raise CorruptDataError(f"{path} announces {size:,} bytes of data but holds {found}")
+        raise CorruptDataError(f"{path} announces {size:,} bytes of data but contains {found}")
     return np.frombuffer(bytearray(content), dtype=np.uint8).reshape(shape)

@@ -1,97 +1,113 @@
-"""From the bytes of one image file to a square of pixels."""
+"""From the bytes of an image file to a square of pixels."""
 
 from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spatialgrad.data.classification import ResizedCrop
-from spatialgrad.data.errors import CorruptDataError
+from spatialgrad.data.errors import CorruptDataError, DataError
 from spatialgrad.data.rng import generator_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
-"""The formats that are decoded, whatever a file's name says; Pillow's rarer ones stay closed to strangers."""
+"""The formats that are decoded, whatever the name of a file; Pillow's rarer ones are not for untrusted files."""
 EVAL_SCALE = 256 / 224
 """The shorter side is resized to this times the size of the centre crop."""
 _MAX_LOG_RATIO = math.log(4 / 3)
 _CROP_ATTEMPTS = 10
 
 
-def decode(content: bytes, name: str) -> Image:
-    """Decode an image file to RGB.
+@dataclass(frozen=True, kw_only=True)
+class SquareCrop:
+    """How images of any size become squares: by their centre, or by random crops for training."""
+
+    size: int
+    """Height and width of the squares."""
+    area: tuple[float, float] | None = None
+    """Smallest and largest share of the image's area in a random crop; None for the centre."""
+    seed: int = 0
+    epoch: int = 0
+
+
+@contextmanager
+def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image]:
+    """Open an image file; pixels are decoded when they are used.
 
     Args:
-        content: Of the file.
-        name: Of the file, for errors.
+        file: The file or its content.
+        name: The name of the file, for errors.
+        formats: Formats of Pillow to accept.
 
     Raises:
-        CorruptDataError: If it is truncated, damaged, or no image.
+        CorruptDataError: If it is truncated, damaged or not an image, here or in the body of the `with` statement.
     """
     try:
         from PIL import Image
     except ImportError as error:
         raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            # A palette with transparent colours loses them with a warning, unless it goes by way of RGBA.
-            return (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
+        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=tuple(formats)) as image:
+            yield image
+    except DataError:
+        raise
     except Exception as error:  # decoders of damaged files raise nearly anything
         raise CorruptDataError(f"{name} cannot be decoded: {error}") from error
+
+
+def decode(content: bytes, name: str) -> Image:
+    """Decode an image file to RGB; for arguments and errors see `open_image`."""
+    with open_image(content, name) as image:
+        # A palette with transparent colours triggers a warning unless it is converted to RGBA first.
+        return (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
 
 
 def image_size(file: IO[bytes], name: str) -> tuple[int, int]:
-    """Width and height of an image file; no more than its header is read.
-
-    Raises:
-        CorruptDataError: If it is damaged, or no image.
-    """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
-    try:
-        with Image.open(file, formats=FORMATS) as image:
-            return image.size
-    except Exception as error:  # decoders of damaged files raise nearly anything
-        raise CorruptDataError(f"{name} cannot be decoded: {error}") from error
+    """Width and height of an image file; only its header is read."""
+    with open_image(file, name) as image:
+        return image.size
 
 
-def resize_and_crop(image: Image, size: int) -> Tensor:
-    """The centre of an image, for evaluation: shorter side resized to 8/7 of `size`, then cropped to it."""
-    scale = round(size * EVAL_SCALE) / min(image.size)
-    width, height = (max(size, round(length * scale)) for length in image.size)
-    left, top = (width - size) // 2, (height - size) // 2
-    return _pixels(_resize(image, width, height).crop((left, top, left + size, top + size)))
-
-
-def crop_and_resize(image: Image, size: int, crop: ResizedCrop, index: int) -> Tensor:
-    """A random part of an image, for training, resized to a square of `size`.
+def crop_square(image: Image, crop: SquareCrop, index: int) -> Tensor:
+    """Crop and resize an image.
 
     Args:
         image: The whole image.
-        size: Of the result.
-        crop: How large the part may be, and the seed and epoch that decide about it.
-        index: Of the image in its split, which decides with them.
+        crop: How. A random crop is a function of its seed, its epoch and the index.
+        index: Index of the image in its split.
+
+    Returns:
+        uint8 of shape (3, size, size).
     """
-    generator = generator_for("resized crop", crop.seed, crop.epoch, index)
-    box = crop_box(*image.size, crop.area, generator)
-    return _pixels(_resize(image, size, size, box))
+    if crop.area is None:
+        return crop_centre(image, crop.size)
+    box = crop_box(*image.size, crop.area, generator_for("resized crop", crop.seed, crop.epoch, index))
+    return to_tensor(_resize(image, crop.size, crop.size, box))
+
+
+def crop_centre(image: Image, size: int) -> Tensor:
+    """The centre of an image: the shorter side is resized to 8/7 of `size`, then cropped to it."""
+    scale = round(size * EVAL_SCALE) / min(image.size)
+    width, height = (max(size, round(length * scale)) for length in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    return to_tensor(_resize(image, width, height).crop((left, top, left + size, top + size)))
 
 
 def crop_box(
     width: int, height: int, area: tuple[float, float], generator: torch.Generator
 ) -> tuple[int, int, int, int]:
-    """A random box: its area a uniform share of the image's, its ratio within 3/4 and 4/3, log-uniform.
+    """A random box: a uniform share of the image's area, and an aspect ratio log-uniform within 3/4 and 4/3.
 
-    Where ten tries give none that fits, it is the largest central one of an allowed ratio.
+    If ten attempts give no box that fits, it is the largest central one of an allowed aspect ratio.
 
     Returns:
         Left, top, right and bottom.
@@ -110,11 +126,12 @@ def crop_box(
     return left, top, left + w, top + h
 
 
+def to_tensor(image: Image) -> Tensor:
+    """The pixels of an RGB image as uint8 of shape (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
 def _resize(image: Image, width: int, height: int, box: tuple[int, int, int, int] | None = None) -> Image:
     from PIL.Image import Resampling
 
     return image.resize((width, height), Resampling.BILINEAR, box=box)
-
-
-def _pixels(image: Image) -> Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)

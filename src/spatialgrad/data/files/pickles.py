@@ -1,8 +1,9 @@
-"""Reads the pickles that CIFAR is published as, and no others.
+"""An unpickler that cannot execute anything, for the pickles that CIFAR is published as.
 
-A pickle is a program. This reader knows the instructions that build numbers, strings, lists, tuples and
-dictionaries, and the three names that an array of numbers needs. It gives each of these its own stand-in, so that
-no function of numpy or of anything else is ever called with what a file says.
+A pickle is a program. This reader knows the instructions that build numbers, strings, lists, tuples and dictionaries,
+and the three names that a numeric array needs. Each name is replaced by a stand-in, so that no function of numpy or of
+anything else is ever called with arguments from a file. No library in use offers this: torch's `weights_only` reader,
+for example, expects torch's own files.
 """
 
 from __future__ import annotations
@@ -31,32 +32,32 @@ def read_pickle(content: bytes, name: str) -> dict[bytes, Any]:
 
     Args:
         content: The pickle, protocol 2 as Python 2 wrote it, or later.
-        name: The file, for errors.
+        name: The name of the file, for errors.
 
     Raises:
-        CorruptDataError: If it is damaged, or refers to anything but arrays.
+        CorruptDataError: If it is damaged or refers to anything but arrays.
     """
     try:
         loaded = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(loaded, dict):
-            raise pickle.UnpicklingError(f"it holds a {type(loaded).__name__}, not a dictionary")
+            raise pickle.UnpicklingError(f"it contains a {type(loaded).__name__}, not a dictionary")
         return {
             key.encode() if isinstance(key, str) else key: value.array if isinstance(value, _Array) else value
             for key, value in loaded.items()
         }
-    except Exception as error:  # a damaged pickle raises whatever its last good instruction raises
+    except Exception as error:  # a damaged pickle can raise anything
         raise CorruptDataError(f"{name} cannot be read as a pickle of arrays ({error!r})") from error
 
 
 class _ArrayUnpickler(pickle._Unpickler):
-    # The Python implementation: it can be told its instructions, and a file of ten bytes that numbers its values
-    # from two thousand million up cannot make it allocate a table of that size, as the C implementation does.
+    # The Python implementation: its instructions can be restricted, and unlike the C implementation it cannot be made
+    # to allocate a huge table by a file of ten bytes whose memo indices start at two billion.
     dispatch: ClassVar[dict[int, Any]] = {
         code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _OPCODES)
     }
 
     def find_class(self, module: str, name: str) -> Callable[..., Any] | None:
-        # The stand-ins are made anew for each file: what a pickle does to them stays in that pickle.
+        # New stand-ins for each file: a pickle cannot change them for the next one.
         known: dict[tuple[str, str], Callable[..., Any] | None] = {
             ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
             ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Array(),
@@ -64,12 +65,12 @@ class _ArrayUnpickler(pickle._Unpickler):
             ("numpy", "dtype"): lambda kind, *_: _Kind(kind),
         }
         if (module, name) not in known:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which no image data needs")
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which image data does not need")
         return known[module, name]
 
 
 class _Kind:
-    """In place of a `numpy.dtype`: one of the plain number formats."""
+    """Stand-in for `numpy.dtype`: one of the plain number formats."""
 
     __slots__ = ("code", "order")
 
@@ -87,7 +88,7 @@ class _Kind:
 
 
 class _Array:
-    """In place of a `numpy.ndarray`, which it makes of the bytes it is given."""
+    """Stand-in for `numpy.ndarray`, which it builds from bytes."""
 
     __slots__ = ("array",)
 

@@ -1,12 +1,12 @@
-"""Cityscapes: streets of 50 cities at 2048×1024, 19 classes.
+"""Cityscapes: street scenes of 50 cities at 2048×1024, 19 classes.
 
 Cordts et al. 2016, "The Cityscapes Dataset for Semantic Urban Scene Understanding", https://arxiv.org/abs/1604.01685;
 https://www.cityscapes-dataset.com. The layout is that of its packages `leftImg8bit_trainvaltest.zip` and
-`gtFine_trainvaltest.zip`, unpacked into one folder. Masks hold the label ids 0 to 33 of the authors' scripts
-(`*_gtFine_labelIds.png`), of which 19 are evaluated; masks that those scripts have converted to train ids
-(`*_gtFine_labelTrainIds.png`) are read where the others are not there.
+`gtFine_trainvaltest.zip`, extracted into one folder. Masks contain the label ids 0 to 33 of the authors' scripts
+(`*_gtFine_labelIds.png`), of which 19 are evaluated; if they are missing, masks that those scripts have converted to
+train ids (`*_gtFine_labelTrainIds.png`) are read instead.
 
-A network is trained on `train` and tested on `val`: the labels of `test` are not public.
+Networks are trained on `train` and tested on `val`: the labels of `test` are not public.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.file_lists import FileList, find_files
 from spatialgrad.data.files.images import decode
+from spatialgrad.data.files.listing import FileList, find_files
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
 from spatialgrad.data.source import Source
 
@@ -47,7 +47,7 @@ CLASSES = {
 LABEL_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 """The label id of each class."""
 NUM_LABEL_IDS = 34
-# In 8 bits, the label id -1 of licence plates is 255.
+# The label id -1 of licence plates is 255 in 8 bits.
 TABLES = {
     "labelIds": label_table(dict(zip(LABEL_IDS, range(19), strict=True)), ignored=(*range(NUM_LABEL_IDS), IGNORE)),
     "labelTrainIds": label_table({number: number for number in range(19)}),
@@ -56,14 +56,14 @@ _IMAGE, _MASK = "_leftImg8bit.png", "_gtFine_"
 
 
 def read(place: Path) -> SegmentationDataset:
-    """Find the images and masks; none is decoded yet but the first, which knows the size."""
+    """Find the images and masks; only the first is decoded, for its size."""
     splits = ("train", "val")
     patterns = [f"leftImg8bit/{split}/*/*{_IMAGE}" for split in splits]
     patterns += [f"gtFine/{split}/*/*{_MASK}{kind}.png" for split in splits for kind in TABLES]
     files = find_files(place, patterns)
     train, test = (_read_split(files, split) for split in splits)
     if train.size != test.size:
-        raise CorruptDataError(f"{test.name(0)} has another size than {train.name(0)}")
+        raise CorruptDataError(f"{test.name(0)} has a different size than {train.name(0)}")
     published = (len(train), len(test)) == (2975, 500)
     return SegmentationDataset(
         name="cityscapes",
@@ -81,45 +81,45 @@ def _read_split(files: FileList, split: str) -> MaskFiles:
     if not images:
         raise CorruptDataError(f"{files.root} has no images leftImg8bit/{split}/<city>/*{_IMAGE}")
     chosen, tables = [], []
-    for frame, name in images.items():
+    for frame, index in images.items():
         kind = next((kind for kind in TABLES if (frame, kind) in masks), None)
         if kind is None:
             raise CorruptDataError(
-                f"{files.path(name)} has no mask gtFine/{split}/{frame}{_MASK}labelIds.png (or labelTrainIds.png)"
+                f"{files.name(index)} has no mask gtFine/{split}/{frame}{_MASK}labelIds.png (or labelTrainIds.png)"
             )
         chosen.append(masks[frame, kind])
         tables.append(TABLES[kind])
-    if lonely := next((name for (frame, _), name in masks.items() if frame not in images), None):
-        raise CorruptDataError(f"{files.path(lonely)} has no image in leftImg8bit/{split}/")
+    unpaired = next((index for (frame, _), index in masks.items() if frame not in images), None)
+    if unpaired is not None:
+        raise CorruptDataError(f"{files.name(unpaired)} has no image in leftImg8bit/{split}/")
     image_files = files.select(list(images.values()))
     width, height = decode(image_files.read(0), image_files.name(0)).size
     return MaskFiles(image_files, files.select(chosen), np.stack(tables), (height, width))
 
 
-def _by_frame(files: FileList, split: str) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
-    """The images of a split by city and frame, and its masks by that and by the kind of their labels."""
-    images: dict[str, str] = {}
-    masks: dict[tuple[str, str], str] = {}
-    for name in files.spans:
-        path = PurePosixPath(name)
+def _by_frame(files: FileList, split: str) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    """Indices of a split's images by city and frame, and of its masks by city and frame and kind of labels."""
+    images: dict[str, int] = {}
+    masks: dict[tuple[str, str], int] = {}
+    for index, path in enumerate(map(PurePosixPath, files.relative_names())):
         if path.parts[-3] != split:
             continue
         if path.name.endswith(_IMAGE):
-            images[f"{path.parent.name}/{path.name.removesuffix(_IMAGE)}"] = name
+            images[f"{path.parent.name}/{path.name.removesuffix(_IMAGE)}"] = index
         else:
             frame, _, kind = path.stem.rpartition(_MASK)
-            masks[f"{path.parent.name}/{frame}", kind] = name
+            masks[f"{path.parent.name}/{frame}", kind] = index
     return images, masks
 
 
 SOURCE = Source(
     name="cityscapes",
-    description="2,975 + 500 street scenes of 2048×1024, 19 classes of pixels",
+    description="2,975 + 500 street scenes of 2048×1024, 19 pixel classes",
     places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
     read=read,
     fetch=None,
-    by_hand=lambda root: (
-        f"register at https://www.cityscapes-dataset.com and unpack leftImg8bit_trainvaltest.zip and "
+    manual=lambda root: (
+        f"register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
         f"gtFine_trainvaltest.zip into {root / FOLDER}"
     ),
     task="segmentation",

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 28×28 grey images of clothes in ten classes, and the slice of it that is shipped.
+"""Fashion-MNIST: 28×28 grey images of clothes in ten classes, and the subset shipped with the package.
 
 Xiao, Rasul and Vollgraf 2017, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning
 Algorithms", https://arxiv.org/abs/1708.07747, MIT licence. `fashion-mnist-mini` is the first 500 training
@@ -14,9 +14,9 @@ import torch
 
 from spatialgrad.data.classification import ImageDataset, MemorySplit
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
-from spatialgrad.data.files.download import RemoteFile, download
+from spatialgrad.data.files.download import Progress, RemoteFile, download
 from spatialgrad.data.files.idx import read_idx
-from spatialgrad.data.source import Report, Source
+from spatialgrad.data.source import Source
 
 CLASS_NAMES = (
     "T-shirt/top",
@@ -42,12 +42,12 @@ DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 
 def read(folder: Path) -> ImageDataset[MemorySplit]:
-    """Read the whole of Fashion-MNIST: 60,000 training and 10,000 test images."""
+    """Read all of Fashion-MNIST: 60,000 training and 10,000 test images."""
     return _read(folder, "fashion-mnist", "Fashion-MNIST", 60_000, 10_000)
 
 
 def read_mini(folder: Path) -> ImageDataset[MemorySplit]:
-    """Read the shipped slice: 5,000 training and 1,000 test images."""
+    """Read the shipped subset: 5,000 training and 1,000 test images."""
     return _read(folder, "fashion-mnist-mini", "Fashion-MNIST, 5k/1k subset", 5_000, 1_000)
 
 
@@ -67,11 +67,11 @@ def _read(folder: Path, name: str, description: str, num_train: int, num_test: i
 def _read_split(folder: Path, prefix: str, count: int) -> MemorySplit:
     image_file, label_file = _file(folder, f"{prefix}-images-idx3-ubyte"), _file(folder, f"{prefix}-labels-idx1-ubyte")
     images, labels = read_idx(image_file, ndim=3), read_idx(label_file, ndim=1)
-    # The counts tell a swapped file, which has all that belongs to the other split.
+    # The counts reveal files of one split that were swapped with those of the other.
     if images.shape != (count, 28, 28):
-        raise CorruptDataError(f"{image_file} holds images of shape {images.shape}, not {(count, 28, 28)}")
+        raise CorruptDataError(f"{image_file} contains images of shape {images.shape}, not {(count, 28, 28)}")
     if labels.shape != (count,) or labels.max() >= len(CLASS_NAMES):
-        raise CorruptDataError(f"{label_file} holds {len(labels):,} labels up to {labels.max()}, not {count:,} up to 9")
+        raise CorruptDataError(f"{label_file} has {len(labels):,} labels up to {labels.max()}, not {count:,} up to 9")
     return MemorySplit(torch.from_numpy(images)[:, None], torch.from_numpy(labels.astype(np.int64)))
 
 
@@ -82,13 +82,13 @@ def _file(folder: Path, name: str) -> Path:
     raise MissingDataError(f"{folder} has no file {name}.gz")
 
 
-def fetch(root: Path, report: Report) -> Path:
+def fetch(root: Path, progress: Progress) -> Path:
     """Download the four files into a new folder."""
-    folder, arriving = root / "fashion-mnist", root / "fashion-mnist.part"
+    folder, partial = root / "fashion-mnist", root / "fashion-mnist.part"
     for name, checksum in FILES.items():
-        download(RemoteFile(url=f"{URL}/{name}", checksum=checksum), arriving, report=report)
-    # One rename at the end: a folder with two of the four files is never seen.
-    arriving.rename(folder)
+        download(RemoteFile(url=f"{URL}/{name}", checksum=checksum), partial, progress=progress)
+    # Renamed at the end, so that an incomplete folder never has the final name.
+    partial.rename(folder)
     return folder
 
 
@@ -98,11 +98,11 @@ SOURCE = Source(
     places=lambda root: [root / "fashion-mnist", root / "FashionMNIST" / "raw", DEBIAN_FOLDER],
     read=read,
     fetch=fetch,
-    by_hand=lambda root: (
+    manual=lambda root: (
         f"put {', '.join(FILES)} from {URL} into {root / 'fashion-mnist'}; "
         f"on Debian: apt-get install dataset-fashion-mnist"
     ),
-    again=lambda place: (
+    repair=lambda place: (
         "apt-get install --reinstall dataset-fashion-mnist"
         if place == DEBIAN_FOLDER
         else f"remove {place} and run `spatialgrad data get fashion-mnist`"
@@ -113,7 +113,7 @@ MINI = Source(
     description="5,000 + 1,000 images of fashion-mnist, shipped with the package",
     places=lambda root: [MINI_FOLDER],
     read=read_mini,
-    fetch=lambda root, report: MINI_FOLDER,
-    by_hand=lambda root: "reinstall spatialgrad",
-    again=lambda place: "reinstall spatialgrad",
+    fetch=lambda root, progress: MINI_FOLDER,
+    manual=lambda root: "reinstall spatialgrad",
+    repair=lambda place: "reinstall spatialgrad",
 )

@@ -1,12 +1,12 @@
 """Leeds Sports Pose Extended: 10,000 images of athletes, one person in each, with 14 joints.
 
-Johnson & Everingham 2011, "Learning Effective Human Pose Estimation from Inaccurate Annotation". It was published as
-training images alone; here, every fifth image (numbers 5, 10, ...) is a test image. `joints.mat` holds x, y and whether
-a joint is visible, for each joint of each image; image `im00001.jpg` is the first.
+Johnson & Everingham 2011, "Learning Effective Human Pose Estimation from Inaccurate Annotation". It was published
+without test images; here, every fifth image (numbers 5, 10, ...) is a test image. `joints.mat` contains x, y and
+visibility for each joint of each image; image `im00001.jpg` is the first.
 
-It does not say where a person is, so that squares are put around the visible joints, for test images too. Distances
-are measured by the torso: the largest distance of a visible shoulder from a visible hip. People without any are not
-scored.
+It does not annotate where a person is, so squares are placed around the visible joints, for test images too. Distances
+are relative to the torso: the largest distance between a visible shoulder and a visible hip. People without either are
+not scored.
 """
 
 from __future__ import annotations
@@ -20,29 +20,35 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
-from spatialgrad.data.files.file_lists import find_files
-from spatialgrad.data.files.image_files import ImageFiles
+from spatialgrad.data.files.listing import FileList, find_files
 from spatialgrad.data.person_crops import boxes_around, image_sizes, within_images
-from spatialgrad.data.pose import People, PoseDataset
-from spatialgrad.data.skeleton import LSP
+from spatialgrad.data.pose import ARMS, LEGS, People, PoseDataset, Skeleton, limbs_along
 from spatialgrad.data.source import Source
 
 NUM_PUBLISHED = 10_000
 ANNOTATIONS = "joints.mat"
 TEST_EVERY = 5
+SKELETON = Skeleton(
+    joints=(*LEGS, *ARMS, "neck", "head top"),
+    limbs=limbs_along((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11), (2, 8), (3, 9), (2, 3), (8, 12), (9, 12, 13)),
+    metric="pck",
+    threshold=0.2,
+    scored=tuple(range(14)),
+)
 _IMAGE = re.compile(r"im(\d{5})\.jpg", re.ASCII)
-_SHOULDERS = [LSP.joints.index(f"{side} shoulder") for side in ("left", "right")]
-_HIPS = [LSP.joints.index(f"{side} hip") for side in ("left", "right")]
+_SHOULDERS = [SKELETON.joints.index(f"{side} shoulder") for side in ("left", "right")]
+_HIPS = [SKELETON.joints.index(f"{side} hip") for side in ("left", "right")]
 
 
 def read(place: Path) -> PoseDataset:
-    """Read a folder or a plain tar archive with `images/` and `joints.mat`; no image is decoded yet."""
+    """Read a folder or an uncompressed tar archive with `images/` and `joints.mat`; images are decoded later."""
     found = find_files(place, ["images/im*.jpg", ANNOTATIONS])
-    annotations = [name for name in found.spans if PurePosixPath(name).name == ANNOTATIONS]
-    if not annotations:
+    names = [PurePosixPath(name).name for name in found.relative_names()]
+    if ANNOTATIONS not in names:
         raise MissingDataError(f"{place} has no {ANNOTATIONS}")
-    joints, visible = read_joints(found.select(annotations).read(0), found.path(annotations[0]))
-    files = found.select([name for name in found.spans if _IMAGE.fullmatch(PurePosixPath(name).name)])
+    annotations = names.index(ANNOTATIONS)
+    joints, visible = read_joints(found.read(annotations), found.name(annotations))
+    files = found.select([index for index, name in enumerate(names) if _IMAGE.fullmatch(name)])
     _check_numbers(files, len(joints), place)
     sizes = image_sizes(files)
     visible = within_images(files, joints, visible, sizes)
@@ -54,7 +60,7 @@ def read(place: Path) -> PoseDataset:
         description=f"LSPe{subset}, every fifth image held out for testing",
         train=people.select((number % TEST_EVERY != 0).nonzero().flatten()),
         test=people.select((number % TEST_EVERY == 0).nonzero().flatten()),
-        skeleton=LSP,
+        skeleton=SKELETON,
         image_size=128,
     )
 
@@ -63,7 +69,7 @@ def read_joints(content: bytes, name: str) -> tuple[Tensor, Tensor]:
     """Joints, shape (images, 14, 2), and which of them are visible, from `joints.mat`; hidden ones are at (0, 0).
 
     Raises:
-        CorruptDataError: If it is damaged or has another shape.
+        CorruptDataError: If it is damaged or has an unexpected shape.
     """
     try:
         from scipy.io import loadmat
@@ -73,38 +79,40 @@ def read_joints(content: bytes, name: str) -> tuple[Tensor, Tensor]:
         values = np.asarray(loadmat(io.BytesIO(content), variable_names=["joints"])["joints"], dtype=np.float64)
     except Exception as error:  # scipy raises nearly anything for a damaged file
         raise CorruptDataError(f"{name} cannot be read ({error!r})") from error
-    if values.ndim != 3 or values.shape[:2] != (LSP.num_joints, 3) or not values.size:
-        raise CorruptDataError(f"{name} must hold {LSP.num_joints} joints × 3 × images, but has {values.shape}")
+    if values.ndim != 3 or values.shape[:2] != (SKELETON.num_joints, 3) or not values.size:
+        raise CorruptDataError(
+            f"{name} must have the shape ({SKELETON.num_joints} joints, 3, images), not {values.shape}"
+        )
     table = torch.from_numpy(values.transpose(2, 0, 1).copy())
     flags = table[..., 2]
     if not ((flags == 0) | (flags == 1)).all():
-        raise CorruptDataError(f"{name} must say 0 or 1 for every joint, whether it is visible")
+        raise CorruptDataError(f"{name} must contain 0 or 1 for the visibility of every joint")
     visible = flags == 1
-    # Where a hidden joint is no one knows: often it is not even a number, which would spread to the loss.
+    # The coordinates of hidden joints are often NaN, which would spread to the loss.
     return torch.where(visible[..., None], table[..., :2], 0.0), visible
 
 
 def torso_lengths(joints: Tensor, visible: Tensor) -> Tensor:
-    """The largest distance of a visible shoulder from a visible hip; 0 where there is none."""
+    """The largest distance between a visible shoulder and a visible hip; 0 if there is none."""
     shoulders, hips = joints[:, _SHOULDERS, None], joints[:, None, _HIPS]
     seen = visible[:, _SHOULDERS, None] & visible[:, None, _HIPS]
     distances = (shoulders - hips).norm(dim=-1)
     return torch.where(seen, distances, torch.zeros_like(distances)).flatten(1).amax(1)
 
 
-def _check_numbers(files: ImageFiles, annotated: int, place: Path) -> None:
-    """Refuse annotations without an image and images without annotations; afterwards, image i is in row i - 1."""
+def _check_numbers(files: FileList, annotated: int, place: Path) -> None:
+    """Check that every annotation has an image and every image an annotation, so that image i is in row i - 1."""
     numbers = [int(PurePosixPath(name.decode()).stem.removeprefix("im")) for name in files.names]
     if without_image := sorted(set(range(1, annotated + 1)) - set(numbers)):
         name = f"im{without_image[0]:05d}.jpg"
         raise MissingDataError(
-            f"{place} has no images/{name}, which {ANNOTATIONS} has an annotation for "
-            f"(and {len(without_image) - 1} more are missing)"
+            f"{place} has no images/{name}, for which {ANNOTATIONS} has an annotation "
+            f"({len(without_image) - 1} more are missing)"
         )
     if strange := sorted(set(numbers) - set(range(1, annotated + 1))):
         raise CorruptDataError(f"{place} has images/im{strange[0]:05d}.jpg, but {ANNOTATIONS} ends with {annotated}")
     if len(numbers) != annotated:
-        raise CorruptDataError(f"{place} has {len(numbers)} images for {annotated} annotations: some are there twice")
+        raise CorruptDataError(f"{place} has {len(numbers)} images for {annotated} annotations: some are duplicates")
 
 
 SOURCE = Source(
@@ -113,6 +121,6 @@ SOURCE = Source(
     places=lambda root: [root / "lspet", root / "lspet_dataset", root / "lspet.tar"],
     read=read,
     fetch=None,
-    by_hand=lambda root: f"unpack lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
+    manual=lambda root: f"extract lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
     task="pose",
 )

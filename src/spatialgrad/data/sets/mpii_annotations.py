@@ -1,12 +1,12 @@
-"""The annotations of MPII, as everyone splits them (h5) and as they were published (.mat).
+"""The annotations of MPII: the usual split (h5) and the published file (.mat).
 
-Both count pixels from 1; what is returned counts from 0. A joint counts as annotated if it has coordinates, hidden or
-not: that is what the usual training and evaluation do. (`visible` of the h5 files and `is_visible` of the .mat say
-whether something is in front of a joint.)
+Both count pixels from 1; results count from 0. A joint is annotated if it has coordinates, hidden or not, as in the
+usual training and evaluation. (`visible` of the h5 files and `is_visible` of the .mat file tell whether a joint is
+occluded.)
 
-The .mat file does not say which training images to test on. With the usual list of names, `valid_images.txt`, beside
-it, those are the test images; without it, the images of every eighth video. People who stand close to others
-are not used, as the file's `single_person` says.
+The .mat file does not define which training images to test on. If the usual list `valid_images.txt` is next to it, its
+images are the test images; otherwise those of every eighth video. People close to others are not used, as given by the
+file's `single_person`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,31 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, DataError
-from spatialgrad.data.skeleton import MPII
+from spatialgrad.data.pose import ARMS, LEGS, Skeleton, limbs_along
 
+SKELETON = Skeleton(
+    joints=(*LEGS, "pelvis", "thorax", "upper neck", "head top", *ARMS),
+    limbs=limbs_along((0, 1, 2, 6, 3, 4, 5), (10, 11, 12, 7, 13, 14, 15), (6, 7, 8, 9)),
+    metric="pckh",
+    threshold=0.5,
+    # The usual evaluation does not count the pelvis and the thorax.
+    scored=(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15),
+)
 MAT_NAME = "mpii_human_pose_v1_u12_1.mat"
 HEAD_FACTOR = 0.6
-"""The head's size is this times the diagonal of its rectangle, in the evaluation of MPII's authors."""
+"""Size of the head relative to the diagonal of its rectangle, as in the evaluation of MPII's authors."""
 TEST_EVERY_VIDEO = 8
 MAX_PEOPLE = 1_000_000
 _IMAGE = re.compile(r"[\w-]+\.(jpg|jpeg|png)", re.ASCII)
-_JOINTS = MPII.num_joints
+_JOINTS = SKELETON.num_joints
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Annotations:
-    """People, in any number of images."""
+    """People in images."""
 
-    source: Path
-    """The file, for errors."""
+    file: Path
+    """Where they were read from, for errors."""
     images: list[str]
     """Name of each person's image."""
     joints: Tensor
@@ -55,18 +63,18 @@ class Annotations:
 
     def __post_init__(self) -> None:
         if not self.images:
-            raise CorruptDataError(f"{self.source} annotates nobody that could be used")
+            raise CorruptDataError(f"{self.file} contains no usable annotations")
         for name in self.images:
-            # They become parts of paths.
+            # The names become parts of paths.
             if not _IMAGE.fullmatch(name):
-                raise CorruptDataError(f"{self.source} names an image {name!r}, which is not the name of one")
+                raise CorruptDataError(f"{self.file} contains {name!r}, which is not the name of an image")
         right = self.centres.isfinite().all(1) & (self.scales > 0) & (self.heads > 0)
         right &= (self.scales + self.heads).isfinite()
         if not right.all():
             person = int((~right).nonzero()[0])
             raise CorruptDataError(
-                f"{self.source}: the person {person} in {self.images[person]} has the centre "
-                f"{self.centres[person].tolist()}, the scale {float(self.scales[person])} and a head of "
+                f"{self.file}: person {person} in {self.images[person]} has the invalid centre "
+                f"{self.centres[person].tolist()}, scale {float(self.scales[person])} or head size "
                 f"{float(self.heads[person])}"
             )
 
@@ -75,7 +83,7 @@ def read_h5(path: Path) -> Annotations:
     """Read the annotations of one split.
 
     Raises:
-        CorruptDataError: If a part is missing or has another shape.
+        CorruptDataError: If an array is missing or has an unexpected shape.
     """
     try:
         import h5py
@@ -94,7 +102,7 @@ def read_h5(path: Path) -> Annotations:
     except Exception as error:  # h5py raises nearly anything for a damaged file
         raise CorruptDataError(f"{path} cannot be read ({error})") from error
     return Annotations(
-        source=path,
+        file=path,
         images=names,
         joints=part - 1,
         annotated=(part != 0).any(2),
@@ -105,7 +113,7 @@ def read_h5(path: Path) -> Annotations:
 
 
 def _table(h5py: Any, file: Any, key: str, shape: tuple[int, ...] | None, path: Path, people: int | None = None) -> Any:
-    """One array of an h5 file, if it lies in the file itself and has the right shape."""
+    """One array of an h5 file, if it is in the file itself and has the right shape."""
     link = file.get(key, getlink=True)
     found = file[key] if isinstance(link, h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
@@ -118,7 +126,7 @@ def _table(h5py: Any, file: Any, key: str, shape: tuple[int, ...] | None, path: 
 
 
 def _names(values: np.ndarray, path: Path) -> list[str]:
-    """Names of images: as strings, or as the numbers of their letters, padded with 0."""
+    """Names of images: strings, or character codes padded with 0."""
     try:
         if values.ndim == 2:
             return [bytes(row[row > 0].astype(np.uint8).tolist()).decode("ascii") for row in values]
@@ -135,10 +143,10 @@ def read_mat(path: Path, valid_list: Path | None = None) -> tuple[Annotations, A
         valid_list: A list of the images to test on.
 
     Returns:
-        People to train on, people to test on, and what a report calls them.
+        People to train on, people to test on, and a description for reports.
 
     Raises:
-        CorruptDataError: If it is damaged or built otherwise.
+        CorruptDataError: If it is damaged or has an unexpected structure.
     """
     try:
         from scipy.io import loadmat
@@ -150,11 +158,14 @@ def read_mat(path: Path, valid_list: Path | None = None) -> tuple[Annotations, A
     except Exception as error:  # scipy raises nearly anything for a damaged file
         raise CorruptDataError(f"{path} cannot be read ({error!r})") from error
     if valid_list is not None:
-        listed = set(valid_list.read_text().split())
-        is_test, how = (lambda person: person.image in listed), f"tested on the images of {valid_list.name}"
+        listed, how = set(valid_list.read_text().split()), f"tested on the images of {valid_list.name}"
+        is_test = [person.image in listed for person in people]
     else:
-        is_test, how = (lambda person: person.video % TEST_EVERY_VIDEO == 0), "every eighth video held out"
-    train, test = ([person for person in people if is_test(person) == wanted] for wanted in (False, True))
+        is_test, how = [person.video % TEST_EVERY_VIDEO == 0 for person in people], "every eighth video held out"
+    train, test = (
+        [person for person, held_out in zip(people, is_test, strict=True) if held_out == wanted]
+        for wanted in (False, True)
+    )
     return _collected(train, path), _collected(test, path), f"MPII, {how}"
 
 
@@ -170,7 +181,7 @@ class _Person:
 
 
 def _people(release: Any) -> Iterator[_Person]:
-    """The people of the training images whose pose is annotated and who stand apart from others."""
+    """The people of the training images whose pose is annotated and who are not close to others."""
     flags = release.img_train.flatten()
     for number, image in enumerate(release.annolist.flat):
         if not flags[number]:
@@ -199,14 +210,14 @@ def _people(release: Any) -> Iterator[_Person]:
 
 
 def _checked(index: int, length: int, name: str) -> int:
-    # A negative one would count from the end, and find something else.
+    # A negative index would silently count from the end.
     if not 0 <= index < length:
         raise IndexError(f"{name} points to element {index} of {length}")
     return index
 
 
 def _items(struct: Any, name: str) -> list[Any]:
-    """The elements of a field; none if it is empty or not there, as in people without a pose."""
+    """The elements of a field; none if it is empty or missing, as for people without a pose."""
     return list(getattr(struct, name, np.empty(0)).flat)
 
 
@@ -220,7 +231,7 @@ def _collected(people: list[_Person], path: Path) -> Annotations:
         return torch.from_numpy(values.reshape(len(people), *shape))
 
     return Annotations(
-        source=path,
+        file=path,
         images=[person.image for person in people],
         joints=column("joints", _JOINTS, 2) - 1,
         annotated=column("annotated", _JOINTS).bool(),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spatialgrad.torch_utils.names import did_you_mean
 from spatialgrad.train.errors import ConfigError
 
 
@@ -13,8 +13,7 @@ def check_name(what: str, name: str, known: Iterable[str]) -> None:
     """Refuse a name that is not known, and suggest the nearest one."""
     known = list(known)
     if name not in known:
-        near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else "choose from"
+        hint = did_you_mean(str(name), known, otherwise="choose from")
         raise ConfigError(f"unknown {what} {name!r}; {hint} ({', '.join(known)})")
 
 

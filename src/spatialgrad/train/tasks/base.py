@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sized
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.data.sampling import batch_bounds
+from spatialgrad.data.batches import batch_bounds
 
 if TYPE_CHECKING:
     from spatialgrad.train.config.groups import TrainConfig
@@ -41,7 +40,6 @@ class Task(ABC):
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        self._bounds = lru_cache(self.cut_into_batches)
 
     @property
     def description(self) -> str:
@@ -64,14 +62,14 @@ class Task(ABC):
 
     def steps_per_epoch(self, world_size: int) -> int:
         """Batches of each process in an epoch."""
-        return len(self._bounds(world_size))
+        return len(self.cut_into_batches(world_size))
 
     def batch_size(self, number: int, world_size: int) -> int:
         """Images of one batch of an epoch, over all processes."""
-        first, last = self._bounds(world_size)[number]
+        first, last = self.cut_into_batches(world_size)[number]
         return last - first
 
-    def cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
+    def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
         """The first and one past the last image of each batch of an epoch."""
         data = self.config.data
         return batch_bounds(len(self.dataset.train), data.batch_size, world_size=world_size, drop_last=data.drop_last)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batches
-from spatialgrad.data.paired_batches import paired_eval_batches, paired_train_batches
-from spatialgrad.data.pose import People, PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
+from spatialgrad.data.batches import eval_batches, train_batches
+from spatialgrad.data.pose import PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
@@ -56,33 +55,29 @@ class Pose(Task):
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """An epoch's augmented images, with joints, visibility and lengths."""
-        seed = self.config.seed
-        batches = paired_train_batches(
-            self._maker(self.dataset.train, self.augmentation, seed, epoch),
-            len(self.dataset.train),
+        return train_batches(
+            self.dataset,
             self.config.data.batch_size,
-            seed=seed,
+            seed=self.config.seed,
             epoch=epoch,
+            augmentation=self.augmentation,
             rank=rank,
             world_size=world_size,
             start=start,
             device=self.device,
             num_workers=self.config.machine.workers,
         )
-        return self._normalized(batches)
 
     def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """The test images, with joints, visibility and lengths."""
-        batches = paired_eval_batches(
-            self._maker(self.dataset.test),
-            len(self.dataset.test),
+        return eval_batches(
+            self.dataset,
             self.config.data.batch_size,
             rank=rank,
             world_size=world_size,
             device=self.device,
             num_workers=self.config.machine.workers,
         )
-        return self._normalized(batches)
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
         """Mean squared error of the visible joints' maps."""
@@ -111,7 +106,7 @@ class Pose(Task):
         """Skeletons of some test images, evenly spread over them: the truth and what is predicted."""
         from spatialgrad.train.runs.predictions import Example, Examples
 
-        make = self._maker(self.dataset.test)
+        make = PersonMaker(people=self.dataset.test, skeleton=self.skeleton, size=self.size)
         shown = []
         for index in torch.linspace(0, self.num_test - 1, min(number, self.num_test)).long().tolist():
             image, joints, visible, length = make(index)
@@ -128,17 +123,6 @@ class Pose(Task):
             caption = f"{int(right[which].sum())} of {int(scored[which].sum())} joints right"
             shown.append(Example(caption=caption, images=pictures))
         return Examples(examples=shown, legend=LEGEND)
-
-    def _maker(
-        self, people: People, augmentation: PoseAugmentation | None = None, seed: int = 0, epoch: int = 0
-    ) -> PersonMaker:
-        return PersonMaker(
-            people=people, skeleton=self.skeleton, size=self.size, augmentation=augmentation, seed=seed, epoch=epoch
-        )
-
-    def _normalized(self, batches: Batches) -> Batches:
-        mean, std = self.dataset.mean, self.dataset.std
-        return Batches(len(batches), lambda: ((normalize(batch[0], mean, std), *batch[1:]) for batch in batches))
 
     def _error(self, maps: Tensor, batch: Any) -> Tensor:
         """The mean over images, so that images of several processes weigh the same; hidden joints add nothing."""

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from spatialgrad.data.batches import eval_batches, train_batches
 from spatialgrad.data.registry import load_for
-from spatialgrad.data.segmentation import IGNORE, SegmentationDataset, masked_eval_batches, masked_train_batches
+from spatialgrad.data.segmentation import IGNORE, SegmentationDataset
 from spatialgrad.data.warp import STILL, Geometry, Size
 from spatialgrad.models import create_model
 from spatialgrad.torch_utils.distributed import all_reduce_
@@ -52,7 +53,7 @@ class Segmentation(Task):
         model, channels = self.config.model, len(self.dataset.mean)
         return create_model(model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=channels)
 
-    def cut_into_batches(self, world_size: int) -> list[tuple[int, int]]:
+    def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
         """The first and one past the last image of each batch; two images per process at least."""
         number, batch_size = len(self.dataset.train), self.config.data.batch_size
         if min(number, batch_size) < 2 * world_size:
@@ -65,12 +66,12 @@ class Segmentation(Task):
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """An epoch's moved crops and their masks."""
-        return masked_train_batches(
+        return train_batches(
             self.dataset,
             self.config.data.batch_size,
             seed=self.config.seed,
             epoch=epoch,
-            geometry=self.geometry,
+            augmentation=self.geometry,
             rank=rank,
             world_size=world_size,
             start=start,
@@ -83,7 +84,7 @@ class Segmentation(Task):
         (height, width), (rows, columns) = self.dataset.image_size, self.dataset.crop_size
         per_process = self.config.data.batch_size // world_size
         number = max(1, per_process * rows * columns // (height * width))
-        return masked_eval_batches(
+        return eval_batches(
             self.dataset,
             number * world_size,
             rank=rank,
@@ -127,7 +128,7 @@ class Segmentation(Task):
         """Test images from the first to the last, with the true and the predicted classes in colours."""
         dataset, examples = self.dataset, []
         chosen = torch.linspace(0, len(dataset.test) - 1, min(number, len(dataset.test))).round().long()
-        batches = masked_eval_batches(replace(dataset, test=dataset.test.select(chosen)), 1, device=self.device)
+        batches = eval_batches(replace(dataset, test=dataset.test.select(chosen)), 1, device=self.device)
         for index, (images, masks) in zip(chosen.tolist(), batches, strict=True):
             predicted, truth = model(images)[0].argmax(0).cpu(), masks[0].cpu()
             found = scores(confusion_matrix(predicted[None], truth[None], dataset.num_classes))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spatialgrad.data.skeleton import Skeleton
+from spatialgrad.data.pose import Skeleton
 
 LEGEND: dict[str, tuple[int, int, int]] = {"left": (64, 140, 255), "right": (255, 90, 60), "middle": (70, 220, 90)}
 """Colour of each side of the body: of the person's left and right, not the picture's."""

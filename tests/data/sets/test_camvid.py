@@ -1,0 +1,125 @@
+"""CamVid: the real files, a small tree in the published layout, and everything that can be wrong."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from spatialgrad.data import CorruptDataError, DataError, load_for
+from spatialgrad.data.segmentation import MaskMemory
+from support.dense_files import HEIGHT, WIDTH, png, scene, write_camvid
+
+
+def load(root):
+    return load_for("segmentation", "camvid", root)
+
+
+@pytest.mark.realdata
+def test_the_real_files(data_folder):
+    dataset = load(data_folder)
+    assert dataset.description == "CamVid 240×180"
+    assert (len(dataset.train), len(dataset.test), dataset.num_classes) == (367, 233, 11)
+    assert dataset.image_size == dataset.crop_size == (180, 240)
+    present, counts = dataset.train.masks.unique(return_counts=True)
+    assert present.tolist() == [*range(11), 255]
+    names = list(dataset.classes)
+    assert names[int(present[counts.argmax()])] == "road"
+    image, mask = dataset.train.read(0)
+    assert image.float().std() > 20
+    sky, road = (image.float().mean(0)[mask == names.index(name)].mean() for name in ("sky", "road"))
+    assert sky > road + 30  # the masks belong to the images
+    rows = torch.arange(180)[:, None].expand(180, 240)
+    assert rows[mask == names.index("sky")].float().mean() < rows[mask == names.index("road")].float().mean()
+
+
+def test_it_is_read_as_published(tmp_path):
+    write_camvid(tmp_path / "CamVid")
+    camvid = load(tmp_path)
+    assert camvid.description == f"CamVid {WIDTH}×{HEIGHT}, 10/6 subset"
+    assert isinstance(camvid.train, MaskMemory)
+    for number, (split, seed) in enumerate((("train", 5000), ("test", 4000))):
+        image, mask = scene(seed + 1, (0, 1, 3, 8, 11))
+        found_image, found_mask = getattr(camvid, split).read(1)
+        assert torch.equal(found_image, torch.from_numpy(image).permute(2, 0, 1))
+        assert torch.equal(found_mask, torch.from_numpy(np.where(mask == 11, 255, mask))), number
+    assert camvid.train.name(1) == str(tmp_path / "CamVid" / "train" / "frame_001.png")
+
+
+def test_what_is_no_image_is_left_alone(tmp_path):
+    folder = write_camvid(tmp_path / "CamVid")
+    for name in ("train.txt", "train/Thumbs.db", "train/._frame_000.png", "trainannot/notes.txt", "val/frame.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no image")
+    assert len(load(tmp_path).train) == 10
+
+
+def test_palette_masks_are_read_by_their_labels(tmp_path):
+    folder = write_camvid(tmp_path / "CamVid")
+    _, mask = scene(5000, (0, 1, 3, 8, 11))
+    file = Image.fromarray(mask, "P")
+    file.putpalette([7 * i % 256 for i in range(768)])
+    file.save(folder / "trainannot" / "frame_000.png")
+    found = load(tmp_path).train.read(0)[1]
+    assert torch.equal(found, torch.from_numpy(np.where(mask == 11, 255, mask)))
+
+
+def break_camvid(kind, folder):
+    mask = folder / "trainannot" / "frame_003.png"
+    image = folder / "train" / "frame_003.png"
+    if kind == "no mask":
+        mask.unlink()
+    elif kind == "no image":
+        image.unlink()
+    elif kind == "truncated mask":
+        mask.write_bytes(mask.read_bytes()[:-40])
+    elif kind == "truncated image":
+        image.write_bytes(image.read_bytes()[:200])
+    elif kind == "other size":
+        mask.write_bytes(png(np.zeros((HEIGHT, WIDTH - 8), dtype=np.uint8)))
+    elif kind == "other image size":
+        mask.write_bytes(png(np.zeros((24, 24), dtype=np.uint8)))
+        image.write_bytes(png(np.zeros((24, 24, 3), dtype=np.uint8)))
+    elif kind == "unknown label":
+        labels = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)
+        labels[2, 5] = 12
+        mask.write_bytes(png(labels))
+    elif kind == "colours":
+        mask.write_bytes(image.read_bytes())
+    elif kind == "twice":
+        (folder / "train" / "frame_003.jpg").write_bytes(image.read_bytes())
+    elif kind == "no train":
+        shutil.rmtree(folder / "train")
+        shutil.rmtree(folder / "trainannot")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("no mask", r"train/frame_003.png has no mask of the same name in trainannot/"),
+        ("no image", r"trainannot/frame_003.png has no image of the same name in train/"),
+        ("truncated mask", r"trainannot/frame_003.png cannot be decoded"),
+        ("truncated image", r"train/frame_003.png cannot be decoded"),
+        ("other size", r"trainannot/frame_003.png is 48×40 pixels, but its image .*train/frame_003.png is 56×40"),
+        ("other image size", r"train/frame_003.png is 24×24 pixels, but the first image of its data set is 56×40"),
+        (
+            "unknown label",
+            r"trainannot/frame_003.png contains the unknown label 12 at row 2, column 5; known labels are 0, 1, .*11",
+        ),
+        ("colours", r"trainannot/frame_003.png is not a mask: its pixel format is RGB"),
+        ("twice", r"train/frame_003.jpg and frame_003.png have the same name"),
+        ("no train", r"CamVid has no images in train/"),
+    ],
+)
+def test_what_is_wrong_is_named(kind, message, tmp_path):
+    break_camvid(kind, write_camvid(tmp_path / "CamVid"))
+    with pytest.raises(CorruptDataError, match=message) as caught:
+        load(tmp_path)
+    assert "replace the file named above in" in str(caught.value)
+
+
+def test_a_compressed_archive_is_refused(tmp_path):
+    (tmp_path / "CamVid").write_bytes(b"")
+    with pytest.raises(DataError, match="neither a folder nor an uncompressed tar archive"):
+        load(tmp_path)
