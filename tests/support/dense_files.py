@@ -10,7 +10,7 @@ from spatialgrad.data.sets.cityscapes import LABEL_IDS
 from spatialgrad.train import (
     BudgetConfig,
     DataConfig,
-    GrowthConfig,
+    DyRepGroup,
     MachineConfig,
     MethodConfig,
     ModelConfig,
@@ -83,7 +83,7 @@ def tiny_segmentation(out, root, method="baseline", *, epochs=2, **groups):
         optimizer=OptimizerConfig(lr=0.02, head_factor=10),
         schedule=ScheduleConfig(name="poly"),
         scaling=ScalingConfig(every=1),
-        dyrep=GrowthConfig(interval=1, batches=2),
+        dyrep=DyRepGroup(interval=1, batches=2),
         budget=BudgetConfig(epochs=epochs),
         machine=MachineConfig(accelerator="cpu", threads=1),
         out=Path(out),

@@ -19,7 +19,7 @@ from spatialgrad import SpatialGradientScaling
 from spatialgrad.train import (
     BudgetConfig,
     DataConfig,
-    GrowthConfig,
+    DyRepGroup,
     MachineConfig,
     MethodConfig,
     ModelConfig,
@@ -53,7 +53,7 @@ def tiny(out, method="baseline", *, epochs=3, **groups):
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(lr=0.05),
         scaling=ScalingConfig(every=1),
-        dyrep=GrowthConfig(interval=1, batches=2),
+        dyrep=DyRepGroup(interval=1, batches=2),
         budget=BudgetConfig(epochs=epochs),
         machine=MachineConfig(accelerator="cpu", threads=1),
         out=Path(out),
@@ -199,14 +199,14 @@ def exit_code_of_training(config):
 def stop_after_seven_steps(config):
     from spatialgrad.train.engine.trainer import Trainer
 
-    look_around = Trainer._look_around
+    look_around = Trainer._save_or_stop
 
     def look(self):
         if self.position.step >= 7:
             self.stop.signal = signal.SIGTERM
         look_around(self)
 
-    Trainer._look_around = look
+    Trainer._save_or_stop = look
     return exit_code_of_training(config)
 
 
@@ -215,7 +215,7 @@ def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
     from spatialgrad.train.engine.trainer import Trainer
 
     with monkeypatch.context() as patch:
-        look_around, run = Trainer._look_around, Trainer.run
+        look_around, run = Trainer._save_or_stop, Trainer.run
 
         def look(self):
             if self.position.step == step:
@@ -225,9 +225,9 @@ def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
         def start(self):
             if step == 0:
                 self.stop.signal = signal.SIGTERM
-                self._look_around()
+                self._save_or_stop()
             return run(self)
 
-        patch.setattr(Trainer, "_look_around", look)
+        patch.setattr(Trainer, "_save_or_stop", look)
         patch.setattr(Trainer, "run", start)
         quietly(config)

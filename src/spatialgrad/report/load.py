@@ -16,10 +16,9 @@ from spatialgrad.report.predictions import Examples, read_examples
 from spatialgrad.report.reading import matrix, number, read_best, read_entries, read_mapping
 from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord, read_study
 from spatialgrad.studies.run.status import FAILURE, State, run_status
-from spatialgrad.train.runs.folder import CONFIG, ENVIRONMENT, METRICS, RESULT, TIMINGS
+from spatialgrad.train.runs.folder import CONFIG, DISTANCES, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS
 from spatialgrad.train.runs.timings import PHASES
 
-SCALINGS, DISTANCES = "scalings.jsonl", "distances.jsonl"
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 

@@ -22,8 +22,7 @@ from spatialgrad.sgs.matrices import scaling_from_masks
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.modules import named_convolutions
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.engine.optim import build_optimizer
-from spatialgrad.train.engine.schedule import learning_rate
+from spatialgrad.train.engine.optim import build_optimizer, learning_rate
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import ConfigError, DivergedError, InterruptedTraining
 from spatialgrad.train.runs.checkpoint import load_checkpoint, save_checkpoint

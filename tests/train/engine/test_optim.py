@@ -1,8 +1,10 @@
+"""Learning rates are those of PyTorch's schedulers."""
+
 import pytest
 import torch
 
 from spatialgrad.train import ScheduleConfig
-from spatialgrad.train.engine.schedule import learning_rate
+from spatialgrad.train.engine.optim import learning_rate
 
 
 def curve(config, epochs=10, steps=7, largest=0.1):
