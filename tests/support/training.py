@@ -29,13 +29,14 @@ from spatialgrad.train import (
     train,
 )
 from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.folder import DISTANCES, GROWTH, METRICS, SCALINGS
 
 # Compiled once in the process that all others are forked from.
 _warm = torch.nn.Conv2d(1, 1, 3)
 SpatialGradientScaling(_warm, torch.optim.SGD(_warm.parameters())).update(torch.rand(2, 1, 8, 8))
 
 SILENT = Console(file=io.StringIO())
-FILES = ("metrics.jsonl", "scalings.jsonl", "growth.jsonl")
+FILES = (METRICS, SCALINGS, GROWTH, DISTANCES)
 
 
 def tiny(out, method="baseline", *, epochs=3, **groups):
@@ -84,13 +85,24 @@ def logs(folder):
 
 
 def assert_same_run(folder, reference):
-    """Bit for bit: weights, optimizer, metrics, scalings."""
+    """Bit for bit: weights, optimizer, method, metrics, scalings."""
     mine, other = (read_checkpoint(Path(path) / "checkpoint.pt") for path in (folder, reference))
-    assert mine["model"].keys() == other["model"].keys()
-    different = [name for name, value in other["model"].items() if not torch.equal(mine["model"][name], value)]
-    assert not different
-    assert str(mine["optimizer"]) == str(other["optimizer"])
+    for part in ("model", "optimizer", "method"):
+        assert not differing(mine[part], other[part], part)
     assert logs(folder) == logs(reference)
+
+
+def differing(mine, other, name):
+    """Where two nested states differ."""
+    if isinstance(mine, torch.Tensor):
+        return [] if mine.dtype == other.dtype and torch.equal(mine, other) else [name]
+    if isinstance(mine, dict) and isinstance(other, dict) and mine.keys() == other.keys():
+        return [path for key in mine for path in differing(mine[key], other[key], f"{name}.{key}")]
+    if isinstance(mine, list | tuple) and isinstance(other, list | tuple) and len(mine) == len(other):
+        return [
+            path for i, pair in enumerate(zip(mine, other, strict=True)) for path in differing(*pair, f"{name}.{i}")
+        ]
+    return [] if mine == other else [name]
 
 
 class Process:

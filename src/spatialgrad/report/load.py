@@ -215,8 +215,8 @@ def collect(folder: Path | str) -> Collected:
         return tuple(seen[each.folder] for each in records)
 
     def metric_of(arm: ArmRecord) -> str | None:
-        # A backbone is trained for another task, and two networks side by side have no metric.
-        return record.metric if arm.shown and arm.kind == "train" else None
+        # A backbone is trained for another task, and a distance is no metric in per cent.
+        return record.metric if arm.shown and record.metric != "distance" else None
 
     several = len({tuple(arm.group.values()) for arm in record.arms if arm.shown}) > 1
 

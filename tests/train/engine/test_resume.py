@@ -22,7 +22,7 @@ from support.training import (
     wait_for,
 )
 
-METHODS = ["baseline", "sgs", "dbb", "dyrep"]
+METHODS = ["baseline", "sgs", "dbb", "dyrep", "lemma"]
 KILLED = {"budget": {"checkpoint_steps": 1}}
 
 
@@ -80,7 +80,7 @@ def kill_and_resume(method, reference, tmp_path, kills):
     assert len(steps) >= kills // 2  # killed in the middle of training, not before it each time
 
 
-@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb", "dyrep", "sgs-static", "sgs-autocorrelation"])
+@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb", "dyrep", "lemma", "sgs-static", "sgs-autocorrelation"])
 def test_every_step_is_a_place_to_stop(method, tmp_path):
     quietly(tiny(tmp_path / "whole", method, epochs=2))
     for step in range(0, 11, 2 if method == "dyrep" else 3):

@@ -27,7 +27,7 @@ from spatialgrad.train import (
     read_result,
 )
 from spatialgrad.train.engine.trainer import Trainer
-from spatialgrad.train.tasks.classification import load_images
+from spatialgrad.train.tasks.classification import Classification, load_images
 from support.training import Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for, weights
 
 
@@ -163,8 +163,6 @@ def test_a_loss_that_is_no_number(tmp_path):
 
 
 def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
-    from spatialgrad.train.tasks.classification import Classification
-
     honest = Classification.loss
 
     def spoilt(self, model, batch):
@@ -369,6 +367,19 @@ def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
             quietly(stopped)
     quietly(stopped)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
+    honest, seen = Classification.loss, set()
+
+    def watched(self, model, batch):
+        loss, sums = honest(self, model, batch)
+        seen.add(loss.dtype)
+        return loss, sums
+
+    monkeypatch.setattr(Classification, "loss", watched)
+    quietly(tiny(tmp_path, epochs=1, machine={"precision": "64-true"}))
+    assert seen == {torch.float64}
 
 
 @pytest.mark.slow

@@ -241,6 +241,14 @@ class TrainConfig:
             why = f"for {self.model.name}, which has no backbone"
             require(backbone is None, "model.backbone", backbone, f"cannot be set {why}")
             require(factor == 1, "optimizer.head_factor", factor, f"must be 1 {why}")
+        if self.method.name.startswith("lemma"):
+            # The Lemma holds for updates that are linear in the gradient, and shows in full precision only.
+            name, clip_norm, precision = self.optimizer.name, self.optimizer.clip_norm, self.machine.precision
+            why = f"with --method {self.method.name}"
+            require(name == "sgd", "optimizer.name", name, f"must be sgd {why}")
+            require(clip_norm is None, "optimizer.clip_norm", clip_norm, f"cannot be set {why}")
+            valid = precision in ("32-true", "64-true")
+            require(valid, "machine.precision", precision, f"must be 32-true or 64-true {why}")
 
     def _check_fit(self, what: str, name: str, made_for: str, fitting: list[str]) -> None:
         if made_for != self.task:

@@ -12,7 +12,10 @@ from spatialgrad.reparam import DyRepConfig
 from spatialgrad.sgs.step_hook import Apply
 from spatialgrad.train.config.validation import as_config_error, at_least, check_name, flag, require
 
-METHOD_NAMES = ["baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"]
+METHOD_NAMES = [
+    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
+    *("lemma", "lemma-unscaled"),
+]
 """The keys of `spatialgrad.train.METHODS`."""
 TASK_NAMES = ["classification", "segmentation", "pose"]
 """The keys of `spatialgrad.train.TASKS`."""
@@ -24,7 +27,8 @@ class MethodConfig:
 
     name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHOD_NAMES)}}}")] = "sgs"
     """baseline: plain training. sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling). acb, repvgg, dbb:
-    branches that are merged at the end. dyrep: branches that grow during training (see dyrep)."""
+    branches that are merged at the end. dyrep: branches that grow during training (see dyrep). lemma: a branched and a
+    scaled network side by side (lemma-unscaled: without scaling), to measure how far their kernels are apart."""
 
     def __post_init__(self) -> None:
         check_name("method", self.name, METHOD_NAMES)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
 from spatialgrad.reparam import count
@@ -17,7 +18,7 @@ from spatialgrad.train.engine.optim import build_optimizer, learning_rate, set_l
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.export import rebuild_model
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.methods.base import EpochContext, Update
+from spatialgrad.train.methods.base import EpochContext, StepContext, Update
 from spatialgrad.train.pretrained import load_backbone, read_backbone
 from spatialgrad.train.runs.checkpoint import has_checkpoint
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task
@@ -42,6 +43,8 @@ class Learner:
                 f"{config.method.name} changes the network during training, which fsdp does not support; use "
                 "--machine.strategy ddp"
             )
+        if machine.world_size > 1 and self.method.single_process:
+            raise ConfigError(f"--method {config.method.name} trains in one process only: use --machine.devices 1")
         self.steps_per_epoch = task.steps_per_epoch(machine.world_size)
         torch.manual_seed(config.seed)
         self.module = task.build_model()
@@ -100,31 +103,47 @@ class Learner:
             epochs=self.config.budget.epochs,
         )
 
-    def step(self, batch: Any, step: int) -> Sums:
-        """Train on one batch, and return its totals.
+    def step(self, batch: Any, step: int) -> tuple[Sums, Mapping[str, Any]]:
+        """Train on one batch, and return its totals and an entry of the method's log.
 
         Args:
             batch: Of this process.
             step: Counted from 0, over all epochs.
         """
         machine, clip_norm = self.machine, self.config.optimizer.clip_norm
-        # Dropout is a function of seed, step and rank, so that no random state has to be saved.
-        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
-        set_learning_rate_(self._optimizer, self.learning_rate(step))
         if machine.shards:
             machine.share_buffers_(self.module)  # as DDP does
-        loss, sums = self.task.loss(self.model, batch)
-        if machine.world_size > 1:
-            # Gradients are averaged over processes: give every image the same weight if shares differ.
-            number = step % self.steps_per_epoch
-            loss = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
-        machine.fabric.backward(loss)
+        loss, sums = self._backward(self.model, self._optimizer, batch, step)
         if clip_norm is not None:
             machine.fabric.clip_gradients(self.model, self.optimizer, max_norm=clip_norm)
         self.method.before_step(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return sums
+
+        def train_beside(network: nn.Module, optimizer: Optimizer) -> Tensor:
+            beside, _ = self._backward(machine.in_precision(network), optimizer, batch, step)
+            optimizer.step()
+            optimizer.zero_grad()
+            return beside
+
+        num_steps = self.config.budget.epochs * self.steps_per_epoch
+        context = StepContext(step=step, num_steps=num_steps, loss=loss, train_beside=train_beside)
+        return sums, self.method.after_step(context)
+
+    def _backward(self, model: nn.Module, optimizer: Optimizer, batch: Any, step: int) -> tuple[Tensor, Sums]:
+        """Set the learning rate and compute the gradients of a step; returns the loss and the totals of the batch."""
+        machine = self.machine
+        # Dropout is a function of seed, step and rank, so that no random state has to be saved.
+        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
+        set_learning_rate_(optimizer, self.learning_rate(step))
+        loss, sums = self.task.loss(model, batch)
+        weighted = loss
+        if machine.world_size > 1:
+            # Gradients are averaged over processes: give every image the same weight if shares differ.
+            number = step % self.steps_per_epoch
+            weighted = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
+        machine.fabric.backward(weighted)
+        return loss.detach(), sums
 
     def _load_backbone(self) -> None:
         path, folder = self.config.model.backbone, self.config.folder

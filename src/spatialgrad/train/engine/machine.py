@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import DoublePrecision
 from lightning_fabric.strategies import ModelParallelStrategy
 from lightning_fabric.wrappers import _FabricModule
 from torch import nn
@@ -159,13 +160,22 @@ def _make_fabric(config: MachineConfig) -> Fabric:
             raise ConfigError("--machine.strategy fsdp needs several devices: set --machine.devices")
         # FSDP2, not FSDP, which flattens kernels, so that their gradients cannot be scaled.
         strategy = ModelParallelStrategy(_shard_, data_parallel_size=devices * nodes, tensor_parallel_size=1)
+    double = config.precision == "64-true"
     return Fabric(
         accelerator=config.accelerator,
         devices=devices,
         num_nodes=nodes,
         strategy=strategy,
-        precision=config.precision,
+        precision=None if double else config.precision,
+        plugins=_Double() if double else None,
     )
+
+
+class _Double(DoublePrecision):
+    """Double precision for outputs as well: Fabric's own rounds them, and so the loss, to single precision."""
+
+    def convert_output(self, data: Any) -> Any:
+        return data
 
 
 def _shard_(model: nn.Module, mesh: DeviceMesh) -> nn.Module:

@@ -14,11 +14,12 @@ from rich.console import Console
 from spatialgrad.reparam import Count
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
+from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.pretrained import check_backbone
-from spatialgrad.train.runs.console import Reporter, duration, make_reporter
+from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
 from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, write_json
 from spatialgrad.train.runs.result import Result, read_result
@@ -56,7 +57,11 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
             if machine.is_first:
                 _announce(trainer, reporter)
                 _record_session(trainer, reporter)
-            result = trainer.run()
+            try:
+                trainer.run()
+                result = finish(trainer)
+            finally:
+                reporter.stop()
         reporter.message(summarize(result, config.folder))
         return result
 
@@ -77,9 +82,12 @@ def summarize(result: Result, folder: Path) -> str:
         before = Count(result.training_parameters, result.training_macs)
         merged = f"\n  merged      from {before}; largest difference {result.merge_difference:.0e}"
     share = result.scaling_seconds / result.seconds if result.seconds else 0.0
+    value, best = (show_metric(result.metric, number) for number in (result.value, result.best))
+    measured = f"on the test images of {result.dataset} (best epoch {best})"
+    if result.metric not in result.trained:
+        measured = f"after {result.steps} steps on {result.dataset}"
     return (
-        f"{result.metric} {100 * result.value:.2f} % on the test images of {result.dataset}"
-        f" (best epoch {100 * result.best:.2f} %)\n"
+        f"{result.metric} {value} {measured}\n"
         f"  network     {Count(result.parameters, result.macs)}{merged}\n"
         f"  time        {duration(result.seconds)}, of which scaling {100 * share:.1f} %\n"
         f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB peak\n"

@@ -8,22 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from spatialgrad.data import DataError
-from spatialgrad.reparam import count
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.engine.evaluation import check_agreement, evaluate, metrics_of_all, own_sums
+from spatialgrad.train.engine.evaluation import evaluate, metrics_of_all, own_sums
 from spatialgrad.train.engine.learner import Learner
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import DivergedError, InterruptedTraining
 from spatialgrad.train.runs.checkpoint import load_checkpoint, save_checkpoint
 from spatialgrad.train.runs.console import Reporter
-from spatialgrad.train.runs.folder import METRICS, TIMINGS, Lines, read_lines
-from spatialgrad.train.runs.predictions import NUM_EXAMPLES, write_examples
-from spatialgrad.train.runs.result import Result, peak_memory
+from spatialgrad.train.runs.folder import METRICS, TIMINGS, Lines
+from spatialgrad.train.runs.result import peak_memory
 from spatialgrad.train.runs.tensorboard import Board
 from spatialgrad.train.runs.timings import Clock
 from spatialgrad.train.tasks.base import Sums, Task, add_
@@ -47,7 +44,7 @@ class Position:
 
 
 class Trainer:
-    """One run, from building or loading it to its result.
+    """One run, from building or loading it to its last step.
 
     Args:
         config: Of the run.
@@ -72,19 +69,31 @@ class Trainer:
         self.learner.start()
         self.board = Board(self.folder, self.position.step) if config.tensorboard and machine.is_first else None
 
-    def run(self) -> Result:
-        """Train to the end, evaluate, merge, and write the result."""
+    def run(self) -> None:
+        """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
         self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
-        try:
-            with self.clock.measuring("training"):
-                while at.epoch < epochs:
-                    self._train_epoch()
-                    self._close_epoch()
-                self._save_unless_saved()
-            return self._finish()
-        finally:
-            self.reporter.stop()
+        with self.clock.measuring("training"):
+            while at.epoch < epochs:
+                self._train_epoch()
+                self._close_epoch()
+            self._save_unless_saved()
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """Evaluate a network on the test images."""
+
+        def between() -> None:
+            # The last step of the epoch is complete, so that the run can be saved and stopped here as well.
+            if self.stop.signal and self.machine.world_size == 1:
+                self._leave(self.stop.signal)
+
+        with self._phase("evaluation", "evaluating"):
+            try:
+                return evaluate(self.task, self.machine, model, between)
+            except DataError:
+                if self.machine.world_size == 1:
+                    self._save_unless_saved()
+                raise
 
     def close(self) -> None:
         """Close all files."""
@@ -99,8 +108,10 @@ class Trainer:
             self._before_epoch()
         self.learner.model.train()
         for batch in self._train_batches():
-            add_(self.sums, self.learner.step(batch, at.step))
+            sums, entry = self.learner.step(batch, at.step)
+            add_(self.sums, sums)
             at.batch, at.step = at.batch + 1, at.step + 1
+            self._log(entry)
             self.reporter.step(at.epoch, at.batch, self.task.images_in(batch) * self.machine.world_size)
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
@@ -120,11 +131,15 @@ class Trainer:
             raise
 
     def _before_epoch(self) -> None:
-        at, log_file = self.position, self.learner.method.log_file
         with self._phase("scaling", f"{self.config.method.name}: measuring"):
-            update = self.learner.before_epoch(at.epoch)
-        if update.log and log_file and self.machine.is_first:
-            self.logs[log_file].append({"step": at.step, "epoch": at.epoch, **update.log})
+            update = self.learner.before_epoch(self.position.epoch)
+        self._log(update.log)
+
+    def _log(self, entry: Mapping[str, Any]) -> None:
+        """Append to the method's log."""
+        at, log_file = self.position, self.learner.method.log_file
+        if entry and log_file and self.machine.is_first:
+            self.logs[log_file].append({"step": at.step, "epoch": at.epoch, **entry})
 
     def _close_epoch(self) -> None:
         at, budget = self.position, self.config.budget
@@ -132,7 +147,7 @@ class Trainer:
         values |= _prefixed("train", metrics_of_all(self.task, self.sums))
         if (at.epoch + 1) % budget.evaluate_every == 0 or at.epoch + 1 == budget.epochs:
             self.machine.share_buffers_(self.learner.module)
-            values |= _prefixed("test", self._test(self.machine.for_evaluation(self.learner.model)))
+            values |= _prefixed("test", self.test(self.machine.for_evaluation(self.learner.model)))
         if self.machine.is_first:
             self.logs[METRICS].append({"step": at.step, "epoch": at.epoch, **values})
             self.timings.append({"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
@@ -142,20 +157,6 @@ class Trainer:
         self.sums = {}
         at.epoch, at.batch = at.epoch + 1, 0
         self._save_or_stop()
-
-    def _test(self, model: nn.Module) -> dict[str, float]:
-        def between() -> None:
-            # The last step of the epoch is complete, so that the run can be saved and stopped here as well.
-            if self.stop.signal and self.machine.world_size == 1:
-                self._leave(self.stop.signal)
-
-        with self._phase("evaluation", "evaluating"):
-            try:
-                return evaluate(self.task, self.machine, model, between)
-            except DataError:
-                if self.machine.world_size == 1:
-                    self._save_unless_saved()
-                raise
 
     def _save_or_stop(self) -> None:
         """After a step or an epoch: save, stop or continue, in all processes alike."""
@@ -237,49 +238,6 @@ class Trainer:
         for name, lines in self.logs.items():
             lines.cut(0 if state is None else state["lines"].get(name, 0))
         return state
-
-    def _finish(self) -> Result:
-        config, machine, task = self.config, self.machine, self.task
-        headline = f"test_{task.headline}"
-        tested = [line for line in machine.on_first(lambda: read_lines(self.folder / METRICS)) if headline in line]
-        trained = {name.removeprefix("test_"): v for name, v in tested[-1].items() if name.startswith("test_")}
-        module = self.learner.whole_module()
-        deployed = self.learner.method.finish(module)
-        test = trained
-        if deployed.merged is not None and deployed.merged.layers:
-            test = self._test(machine.in_precision(deployed.model))
-            check_agreement(trained, test, task, config.machine.precision)
-        training_cost, cost = count(module, task.input_size), count(deployed.model, task.input_size)
-        result = Result(
-            model=config.model.name,
-            dataset=task.description,
-            method=config.method.name,
-            seed=config.seed,
-            epochs=config.budget.epochs,
-            steps=self.position.step,
-            metric=task.headline,
-            value=test[task.headline],
-            test=test,
-            best=max(line[headline] for line in tested),
-            trained=trained,
-            merge_difference=deployed.merged.largest.relative if deployed.merged else None,
-            seconds=self.clock.total,
-            **{f"{phase}_seconds": value for phase, value in self.clock.now().items()},
-            parameters=cost.parameters,
-            macs=cost.macs,
-            training_parameters=training_cost.parameters,
-            training_macs=training_cost.macs,
-            peak_memory_bytes=max(self.peak_memory, peak_memory(machine.device)),
-        )
-        machine.on_first(lambda: self._write_examples(deployed.model))
-        machine.on_first(lambda: result.write(self.folder))
-        return result
-
-    def _write_examples(self, model: nn.Module) -> None:
-        with torch.no_grad():
-            gallery = self.task.examples(self.machine.in_precision(model.eval()), NUM_EXAMPLES)
-        if gallery is not None:
-            write_examples(self.folder, gallery)
 
     @contextmanager
     def _phase(self, clock_phase: str, shown: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from spatialgrad.train.config.options import METHOD_NAMES
 from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import ACB, DBB, RepVGG
 from spatialgrad.train.methods.dyrep import DyRep
+from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
 from spatialgrad.train.methods.scaling import AutocorrelationScaling, MutualInformationScaling, StaticScaling
 
 METHODS: dict[str, type[Method]] = {
@@ -15,6 +16,8 @@ METHODS: dict[str, type[Method]] = {
     "repvgg": RepVGG,
     "dbb": DBB,
     "dyrep": DyRep,
+    "lemma": Lemma,
+    "lemma-unscaled": UnscaledLemma,
 }
 """Every method; `METHOD_NAMES` lists the same names."""
 

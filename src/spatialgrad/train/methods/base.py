@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.reparam import MergeReport, merge_with_report
@@ -39,6 +39,20 @@ NOTHING = Update()
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepContext:
+    """What a method can use after a step."""
+
+    step: int
+    """Counted from 0, over all epochs."""
+    num_steps: int
+    """Of the whole training."""
+    loss: Tensor
+    """The loss of the step, without gradient."""
+    train_beside: Callable[[nn.Module, Optimizer], Tensor]
+    """Trains another network on the same batch, with the same learning rate and dropout; returns its loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Deployed:
     """The network that is used after training."""
 
@@ -62,6 +76,10 @@ class Method:
     """Whether branches are merged at the end."""
     grows: ClassVar[bool] = False
     """Whether the structure of the network changes during training."""
+    single_process: ClassVar[bool] = False
+    """Whether the method cannot train in several processes."""
+    headline: ClassVar[str | None] = None
+    """The metric of `results` that is the result of the run; by default the task's headline metric."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -78,6 +96,14 @@ class Method:
 
     def before_step(self, step: int) -> None:
         """Act on the gradients, before the optimizer uses them."""
+
+    def after_step(self, context: StepContext) -> Mapping[str, Any]:
+        """Act after a step; returns an entry of the method's log, or nothing."""
+        return {}
+
+    def results(self) -> dict[str, float]:
+        """Further metrics at the end of the training."""
+        return {}
 
     def finish(self, model: nn.Module) -> Deployed:
         """Return the network to deploy; `model` is not changed."""

@@ -208,6 +208,11 @@ def make_reporter(console: Console | None, *, first: bool) -> Reporter:
     return _Bars(console) if console.is_terminal and not console.is_dumb_terminal else _PlainLines(console)
 
 
+def show_metric(name: str, value: float) -> str:
+    """The headline metric of a result as text: shares in per cent, distances as they are."""
+    return f"{value:.1e}" if name == "distance" else f"{100 * value:.2f} %"
+
+
 def describe(metrics: Mapping[str, float]) -> str:
     """Metrics as text: losses as they are, shares in per cent."""
     parts = []

@@ -25,15 +25,15 @@ class Result:
     epochs: int
     steps: int
     metric: str
-    """Name of the headline metric, such as accuracy."""
+    """Name of the headline metric, such as accuracy; the method's own for some methods."""
     value: float
     """The headline metric of the deployed network on the test images after the last epoch."""
     test: dict[str, float]
     """All metrics of the deployed network."""
     best: float
-    """The best headline metric of all evaluated epochs."""
+    """The best headline metric of all evaluated epochs; `value` if it is the method's own."""
     trained: dict[str, float]
-    """The metrics of the network before merging; equal to `test` if nothing was merged."""
+    """The task's metrics of the network before merging; those of `test` if nothing was merged."""
     merge_difference: float | None
     """Largest relative change of a layer's output by merging; None if nothing was merged."""
     seconds: float
