@@ -28,7 +28,7 @@ from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainCon
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import CHECKPOINT_SHARE, Trainer
-from spatialgrad.train.runs.console import Plan, make_reporter
+from spatialgrad.train.runs.console import make_reporter
 from spatialgrad.train.runs.folder import claim, locked
 from spatialgrad.train.tasks.classification import Classification
 
@@ -81,7 +81,7 @@ def by_engine(config: TrainConfig, folder: Path) -> Trainer:
     with locked(folder):
         claim(folder, config)
     trainer = Trainer(config, machine, Classification(config, machine.device), reporter, Stop(reporter.message))
-    reporter.start(Plan(epochs=EPOCHS, steps_per_epoch=trainer.steps_per_epoch))
+    reporter.start(epochs=EPOCHS, steps_per_epoch=trainer.steps_per_epoch)
     return trainer
 
 

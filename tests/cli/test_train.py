@@ -124,7 +124,7 @@ def test_another_config(tmp_path, capsys):
     arguments = ["train", "--dataset", "fashion-mnist-mini", "--data.limit", "50", "--out", tmp_path]
     code, said = exit_code(capsys, *arguments)
     assert code == 78
-    assert "data.limit: 150 there, 50 asked for" in said
+    assert "--data.limit: 150 there, 50 requested" in said
 
 
 def test_resume_of_nothing(tmp_path, capsys):

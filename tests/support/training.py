@@ -19,7 +19,7 @@ from spatialgrad import SpatialGradientScaling
 from spatialgrad.train import (
     BudgetConfig,
     DataConfig,
-    GrowthConfig,
+    DyRepGroup,
     MachineConfig,
     MethodConfig,
     ModelConfig,
@@ -29,13 +29,14 @@ from spatialgrad.train import (
     train,
 )
 from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.folder import DISTANCES, GROWTH, METRICS, SCALINGS
 
 # Compiled once in the process that all others are forked from.
 _warm = torch.nn.Conv2d(1, 1, 3)
 SpatialGradientScaling(_warm, torch.optim.SGD(_warm.parameters())).update(torch.rand(2, 1, 8, 8))
 
 SILENT = Console(file=io.StringIO())
-FILES = ("metrics.jsonl", "scalings.jsonl", "growth.jsonl")
+FILES = (METRICS, SCALINGS, GROWTH, DISTANCES)
 
 
 def tiny(out, method="baseline", *, epochs=3, **groups):
@@ -53,7 +54,7 @@ def tiny(out, method="baseline", *, epochs=3, **groups):
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(lr=0.05),
         scaling=ScalingConfig(every=1),
-        dyrep=GrowthConfig(interval=1, batches=2),
+        dyrep=DyRepGroup(interval=1, batches=2),
         budget=BudgetConfig(epochs=epochs),
         machine=MachineConfig(accelerator="cpu", threads=1),
         out=Path(out),
@@ -84,13 +85,24 @@ def logs(folder):
 
 
 def assert_same_run(folder, reference):
-    """Bit for bit: weights, optimizer, metrics, scalings."""
+    """Bit for bit: weights, optimizer, method, metrics, scalings."""
     mine, other = (read_checkpoint(Path(path) / "checkpoint.pt") for path in (folder, reference))
-    assert mine["model"].keys() == other["model"].keys()
-    different = [name for name, value in other["model"].items() if not torch.equal(mine["model"][name], value)]
-    assert not different
-    assert str(mine["optimizer"]) == str(other["optimizer"])
+    for part in ("model", "optimizer", "method"):
+        assert not differing(mine[part], other[part], part)
     assert logs(folder) == logs(reference)
+
+
+def differing(mine, other, name):
+    """Where two nested states differ."""
+    if isinstance(mine, torch.Tensor):
+        return [] if mine.dtype == other.dtype and torch.equal(mine, other) else [name]
+    if isinstance(mine, dict) and isinstance(other, dict) and mine.keys() == other.keys():
+        return [path for key in mine for path in differing(mine[key], other[key], f"{name}.{key}")]
+    if isinstance(mine, list | tuple) and isinstance(other, list | tuple) and len(mine) == len(other):
+        return [
+            path for i, pair in enumerate(zip(mine, other, strict=True)) for path in differing(*pair, f"{name}.{i}")
+        ]
+    return [] if mine == other else [name]
 
 
 class Process:
@@ -199,14 +211,14 @@ def exit_code_of_training(config):
 def stop_after_seven_steps(config):
     from spatialgrad.train.engine.trainer import Trainer
 
-    look_around = Trainer._look_around
+    look_around = Trainer._save_or_stop
 
     def look(self):
         if self.position.step >= 7:
             self.stop.signal = signal.SIGTERM
         look_around(self)
 
-    Trainer._look_around = look
+    Trainer._save_or_stop = look
     return exit_code_of_training(config)
 
 
@@ -215,7 +227,7 @@ def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
     from spatialgrad.train.engine.trainer import Trainer
 
     with monkeypatch.context() as patch:
-        look_around, run = Trainer._look_around, Trainer.run
+        look_around, run = Trainer._save_or_stop, Trainer.run
 
         def look(self):
             if self.position.step == step:
@@ -225,9 +237,9 @@ def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
         def start(self):
             if step == 0:
                 self.stop.signal = signal.SIGTERM
-                self._look_around()
+                self._save_or_stop()
             return run(self)
 
-        patch.setattr(Trainer, "_look_around", look)
+        patch.setattr(Trainer, "_save_or_stop", look)
         patch.setattr(Trainer, "run", start)
         quietly(config)

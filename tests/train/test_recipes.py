@@ -1,13 +1,9 @@
 """The recipes hold the paper's numbers."""
 
-from dataclasses import replace
-
 import pytest
-import torch
 
 from spatialgrad.data.augment import IMAGENET
-from spatialgrad.train import ROWS, ConfigError, OptimizerConfig, TrainConfig, recipe, with_row
-from spatialgrad.train.engine.optim import build_optimizer
+from spatialgrad.train import ConfigError, TrainConfig, recipe
 
 CIFAR = {"cutout": 16, "min_lr": 1e-6, "drop_last": True}
 """What the authors' configuration for CIFAR adds to the paper's text."""
@@ -100,43 +96,3 @@ def test_ablation():
 def test_unknown_recipe():
     with pytest.raises(ConfigError, match="did you mean 'cifar_table1'"):
         recipe("cifar-table2")
-
-
-def test_the_nine_rows_of_the_optimizer_table():
-    names = ["SGD", "SGD + Momentum", "Adadelta", "Adagrad", "Adagrad*", "Adam", "Adamax", "NAdam", "RAdam"]
-    assert list(ROWS) == names
-    layer = torch.nn.Linear(1, 1)
-    for row in ROWS:
-        config = with_row(TrainConfig(), row)
-        optimizer = build_optimizer(config.optimizer, layer)
-        assert type(optimizer).__name__ == row.split()[0].strip("*")
-        assert config.scaling.apply == ("update" if row.endswith("*") else "gradient")
-        defaults = optimizer.defaults
-        if row.startswith("SGD"):
-            assert defaults["lr"] == 0.1
-            assert defaults["momentum"] == (0.9 if "Momentum" in row else 0.0)
-        else:  # everything that is not searched is PyTorch's
-            usual = type(optimizer)(layer.parameters()).defaults
-            assert {**defaults, "weight_decay": 0} == {**usual, "weight_decay": 0}
-
-
-def test_searched_values_of_a_row():
-    config = with_row(TrainConfig(), "Adam", lr=3e-4, weight_decay=0.0)
-    assert config.optimizer == OptimizerConfig(name="adam", lr=3e-4, weight_decay=0.0)
-    assert replace(config, optimizer=TrainConfig().optimizer) == TrainConfig()
-
-
-def test_unknown_row():
-    with pytest.raises(ValueError, match="AdamW"):
-        with_row(TrainConfig(), "AdamW")
-
-
-def test_weight_decay_without_norms_and_biases():
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 2))
-    config = OptimizerConfig(name="sgd", weight_decay=1e-4, decay_norms_and_biases=False)
-    decay, rest = build_optimizer(config, model).param_groups
-    assert [tuple(p.shape) for p in decay["params"]] == [(4, 3, 3, 3), (2, 4)]
-    assert [p.ndim for p in rest["params"]] == [1] * 4
-    assert (decay["weight_decay"], rest["weight_decay"]) == (1e-4, 0.0)
-    (everything,) = build_optimizer(replace(config, decay_norms_and_biases=True), model).param_groups
-    assert len(everything["params"]) == 6

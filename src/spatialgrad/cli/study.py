@@ -12,12 +12,13 @@ from tyro.extras import SubcommandApp
 
 from spatialgrad.cli.study_tables import describe_all, describe_status, describe_study
 from spatialgrad.data.registry import data_root, find_source
+from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.plan import Plan, make_plan
 from spatialgrad.studies.record import STUDY, read_study
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
 from spatialgrad.studies.study import Scale
 from spatialgrad.train.config.groups import check_name
-from spatialgrad.train.errors import ConfigError, FailedRunsError
+from spatialgrad.train.errors import ConfigError
 
 FOLDER = Path("studies")
 """Where studies go by default."""

@@ -19,6 +19,7 @@ from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
 from spatialgrad.studies.run.status import RunStatus, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
 from spatialgrad.train.config.io import flatten, to_dict
+from spatialgrad.train.runs.console import show_metric
 from spatialgrad.train.runs.folder import RESULT
 
 UNSEEN = ("seed", "out", "tensorboard", "data.root")
@@ -163,8 +164,7 @@ def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
         return "–"
     # A backbone has another metric than the study.
     metric, mean = known[0][0], sum(value for _, value in known) / len(known)
-    shown = f"{mean:.1e}" if metric == "distance" else f"{100 * mean:.2f} %"
-    return f"{metric} {shown}" + (f" (mean of {len(known)})" if len(known) > 1 else "")
+    return f"{metric} {show_metric(metric, mean)}" + (f" (mean of {len(known)})" if len(known) > 1 else "")
 
 
 def _best(folder: Path, search: str) -> str:

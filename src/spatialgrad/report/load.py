@@ -16,10 +16,9 @@ from spatialgrad.report.predictions import Examples, read_examples
 from spatialgrad.report.reading import matrix, number, read_best, read_entries, read_mapping
 from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord, read_study
 from spatialgrad.studies.run.status import FAILURE, State, run_status
-from spatialgrad.train.runs.folder import CONFIG, ENVIRONMENT, METRICS, RESULT, TIMINGS
+from spatialgrad.train.runs.folder import CONFIG, DISTANCES, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS
 from spatialgrad.train.runs.timings import PHASES
 
-SCALINGS, DISTANCES = "scalings.jsonl", "distances.jsonl"
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 
@@ -216,8 +215,8 @@ def collect(folder: Path | str) -> Collected:
         return tuple(seen[each.folder] for each in records)
 
     def metric_of(arm: ArmRecord) -> str | None:
-        # A backbone is trained for another task, and two networks side by side have no metric.
-        return record.metric if arm.shown and arm.kind == "train" else None
+        # A backbone is trained for another task, and a distance is no metric in per cent.
+        return record.metric if arm.shown and record.metric != "distance" else None
 
     several = len({tuple(arm.group.values()) for arm in record.arms if arm.shown}) > 1
 

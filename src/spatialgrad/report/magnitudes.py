@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from spatialgrad.sgs.layers import select_convolutions
 from spatialgrad.train.errors import CheckpointError
-from spatialgrad.train.runs.checkpoint import NEWEST, PREVIOUS, read_checkpoint
+from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.folder import CHECKPOINT, PREVIOUS_CHECKPOINT
 
 
 def kernel_magnitudes(model: nn.Module) -> dict[str, list[list[float]]]:
@@ -27,7 +28,7 @@ def kernel_magnitudes_of_run(folder: Path | str) -> dict[str, list[list[float]]]
         CheckpointError: If the run has no checkpoint that can be read.
     """
     # Not load_checkpoint, which puts a damaged one aside: whoever only looks at a run leaves it as it is.
-    there = [path for name in (NEWEST, PREVIOUS) if (path := Path(folder) / name).exists()]
+    there = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := Path(folder) / name).exists()]
     if not there:
         raise CheckpointError(f"{folder} holds no checkpoint yet")
     weights: Mapping[str, Tensor] = read_checkpoint(there[0])["model"]

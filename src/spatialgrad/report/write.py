@@ -9,7 +9,7 @@ from pathlib import Path
 from spatialgrad.studies.record import STUDY
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train.errors import ConfigError, StorageError
-from spatialgrad.train.runs.checkpoint import replacing
+from spatialgrad.train.runs.folder import replacing
 
 STUDIES = Path("studies")
 MARKDOWN, PAGE = "report.md", "index.html"

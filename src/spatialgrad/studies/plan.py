@@ -19,7 +19,7 @@ from spatialgrad.studies.record import (
     StudyRecord,
     read_study,
 )
-from spatialgrad.studies.study import Arm, Kind, Scale, Search, Study
+from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
 from spatialgrad.train.errors import ConfigError, OtherConfigError
@@ -34,7 +34,6 @@ class Job:
     """With its seed; a search or a backbone may still have to complete it."""
     title: str
     """What it is, in a line."""
-    kind: Kind = "train"
     tuned_by: str | None = None
     """The search whose best point is taken."""
     backbone: Path | None = None
@@ -134,7 +133,6 @@ def make_plan(
                 folder=place,
                 config=replace(arm.config, seed=seed),
                 title=" · ".join([*arm.group.values(), arm.label, f"seed {seed}"]),
-                kind=arm.kind,
                 tuned_by=arm.tuned_by,
                 backbone=backbone,
             )
@@ -174,7 +172,7 @@ class _Places:
 
     def of(self, config: TrainConfig, place: str, arm: Arm | None = None) -> str:
         values = {name: value for name, value in flatten(to_dict(config)).items() if name not in (*FREE, "seed")}
-        rest = (arm.kind, arm.tuned_by, arm.backbone) if arm else ("train", None, None)
+        rest = (arm.tuned_by, arm.backbone) if arm else (None, None)
         return self._known.setdefault(json.dumps([values, rest], sort_keys=True), place)
 
 
@@ -230,7 +228,6 @@ def _arm_record(arm: Arm, place: str, seeds: Iterable[int]) -> ArmRecord:
         label=arm.label,
         reference=arm.reference,
         shown=arm.shown,
-        kind=arm.kind,
         note=arm.note,
         tuned_by=arm.tuned_by,
         published=arm.published,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.study import Kind, Layout, Published, Scale
+from spatialgrad.studies.study import Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.runs.folder import write_json
 
@@ -44,7 +44,6 @@ class ArmRecord:
     label: str
     reference: bool
     shown: bool
-    kind: Kind
     note: str
     tuned_by: str | None
     published: tuple[Published, ...]

@@ -24,10 +24,7 @@ Figure = Literal[
     "cost", "k-curve", "scalings", "kernel-magnitudes", "distances", "learning-curves", "overhead", "examples"
 ]
 """cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time.
-kernel-magnitudes: mean |W| with and without. distances: between the networks of "equivalence" runs."""
-
-Kind = Literal["train", "equivalence"]
-"""What a run is: a training, or a branched and a scaled network that are trained side by side."""
+kernel-magnitudes: mean |W| with and without. distances: between a branched and a scaled network (method lemma)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +67,6 @@ class Arm:
     """Key of the arm that trains the backbone; the run of the same seed is taken."""
     shown: bool = True
     """Whether the arm is part of the table; an arm that only trains a backbone is not."""
-    kind: Kind = "train"
     layers: tuple[int, ...] = ()
     """Layers that the paper's figure shows, counted from 0 among the scaled convolutions; -1 is the last one."""
     note: str = ""

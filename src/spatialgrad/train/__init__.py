@@ -1,4 +1,4 @@
-"""Train any network with any method, and never lose work.
+"""Train any network with any method, resumable at any step.
 
 result = train(recipe("cifar_appendix"))
 model = load_model("runs/vgg11-cifar100-sgs-seed0")
@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 from spatialgrad.train.config.groups import (
     BudgetConfig,
     DataConfig,
-    GrowthConfig,
     MachineConfig,
-    MethodConfig,
     ModelConfig,
     OptimizerConfig,
-    PoseConfig,
-    ScalingConfig,
     ScheduleConfig,
-    SegmentationConfig,
     TrainConfig,
 )
-from spatialgrad.train.deploy import load_model
-from spatialgrad.train.engine.optim import ROWS, with_row
+from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfig, ScalingConfig, SegmentationConfig
 from spatialgrad.train.errors import (
     CheckpointError,
     ConfigError,
@@ -33,12 +27,14 @@ from spatialgrad.train.errors import (
     StorageError,
     TrainError,
 )
-from spatialgrad.train.export import export_onnx, export_weights
-from spatialgrad.train.methods import METHODS, Method
+from spatialgrad.train.export import export_onnx, export_weights, load_model
+from spatialgrad.train.methods import METHODS, register_method
+from spatialgrad.train.methods.base import Method
 from spatialgrad.train.recipes import RECIPES, recipe
 from spatialgrad.train.runs.folder import read_config, read_lines
 from spatialgrad.train.runs.result import Result, read_result
-from spatialgrad.train.tasks import TASKS, Task
+from spatialgrad.train.tasks import TASKS, register_task
+from spatialgrad.train.tasks.base import Task
 
 if TYPE_CHECKING:
     from spatialgrad.train.engine.run import resume, train
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "RECIPES",
-    "ROWS",
     "TASKS",
     "BudgetConfig",
     "CheckpointError",
@@ -54,8 +49,8 @@ __all__ = [
     "DataConfig",
     "DeployError",
     "DivergedError",
+    "DyRepGroup",
     "FolderInUseError",
-    "GrowthConfig",
     "InterruptedTraining",
     "MachineConfig",
     "Method",
@@ -79,14 +74,15 @@ __all__ = [
     "read_lines",
     "read_result",
     "recipe",
+    "register_method",
+    "register_task",
     "resume",
     "train",
-    "with_row",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Load what trains when it is asked for: lightning-fabric takes seconds to import, configs do not need it."""
+    """Import the engine on demand: Lightning Fabric takes seconds to import, and configs do not need it."""
     if name in ("resume", "train"):
         from spatialgrad.train.engine import run
 

@@ -1,4 +1,4 @@
-"""From an error to an exit code and a message: for the command line, and for the processes that studies start."""
+"""Errors as exit codes and messages, for the command line and for the processes that studies start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_NO_DATA = 66
 
 
 def exit_code_of(function: Callable[[], object]) -> int:
-    """Call a function; 0, or the exit code of what it raised, which is told."""
+    """Call a function and return 0, or print its error and return the error's exit code."""
     try:
         function()
     except InterruptedTraining as error:
@@ -32,7 +32,7 @@ def exit_code_of(function: Callable[[], object]) -> int:
 
 
 def _fail(error: object, code: int) -> int:
-    # Errors of a training are those of all its processes together: one of them says it.
+    # All processes of a training raise the same error: only the first one prints it.
     first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
     if first or not isinstance(error, TrainError):
         print(f"spatialgrad: {error}", file=sys.stderr)

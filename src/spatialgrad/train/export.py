@@ -1,29 +1,79 @@
-"""A run's network for the world outside: ONNX, or its plain weights."""
+"""The network of a run: loaded again, as plain weights, or as ONNX."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from spatialgrad.train.deploy import load_task_and_model
-from spatialgrad.train.errors import ConfigError, DeployError
-from spatialgrad.train.runs.checkpoint import replacing
+from spatialgrad.train.engine.optim import build_optimizer
+from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
+from spatialgrad.train.methods import METHODS
+from spatialgrad.train.runs.checkpoint import load_checkpoint
+from spatialgrad.train.runs.folder import ONNX, WEIGHTS, read_config, replacing
+from spatialgrad.train.tasks import TASKS
+from spatialgrad.train.tasks.base import Task
 
 TOLERANCE = 1e-3
 """Largest difference between the outputs of the exported and the trained network, relative to the largest output."""
 
 
+def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
+    """Load the network of a run from its newest checkpoint, in evaluation mode on the CPU.
+
+    Args:
+        folder: Of the run, finished or not.
+        merged: Merge the branches that it was trained with.
+
+    Raises:
+        ConfigError: If the folder holds no run.
+        CheckpointError: If the run has no checkpoint that can be read.
+        DataError: If the run's data set, which determines the number of classes, is missing.
+    """
+    return load_task_and_model(folder, merged=merged)[1]
+
+
+def load_task_and_model(folder: Path | str, *, merged: bool = True) -> tuple[Task, nn.Module]:
+    """As `load_model`, with the task that the network was trained for."""
+    folder = Path(folder)
+    config = read_config(folder)
+    state = load_checkpoint(folder, lambda text: None)
+    if state is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet")
+    task = TASKS[config.task](config, torch.device("cpu"))
+    model = rebuild_model(task, state)
+    if merged:
+        model = METHODS[config.method.name](config).finish(model).model
+    return task, model.eval()
+
+
+def rebuild_model(task: Task, state: Mapping[str, Any]) -> nn.Module:
+    """The network of a checkpoint as it was in training, on the CPU."""
+    config = task.config
+    method = METHODS[config.method.name](config)
+    torch.manual_seed(config.seed)
+    model = task.build_model()
+    method.prepare_(model)
+    if method.grows:
+        method.attach(model, build_optimizer(config.optimizer, model))
+        method.load_state_dict(state["method"])
+    model.load_state_dict(state["model"])
+    return model
+
+
 def export_weights(folder: Path | str, path: Path | str | None = None) -> Path:
-    """Write the weights of a run's merged network, as a state_dict.
+    """Write the weights of a run's merged network as a state_dict.
 
     Args:
         folder: Of the run.
         path: The file to write; by default `model.pt` in the folder.
     """
-    target = Path(folder) / "model.pt" if path is None else Path(path)
+    target = Path(folder) / WEIGHTS if path is None else Path(path)
     _, model = load_task_and_model(folder)
     with replacing(target) as file:
         torch.save(model.state_dict(), file)
@@ -31,15 +81,15 @@ def export_weights(folder: Path | str, path: Path | str | None = None) -> Path:
 
 
 def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
-    """Write a run's merged network as ONNX, for any batch size, and run it once to compare.
+    """Write a run's merged network as ONNX for any batch size, and compare its outputs with the network's.
 
     Args:
         folder: Of the run.
         path: The file to write; by default `model.onnx` in the folder.
 
     Raises:
-        ConfigError: If a package that this needs is missing.
-        DeployError: If the file does not compute what the network does.
+        ConfigError: If a required package is missing.
+        DeployError: If the outputs differ.
     """
     try:
         import onnx
@@ -47,12 +97,12 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ImportError as error:
         raise ConfigError(f"ONNX needs {error.name}: pip install onnx onnxscript onnxruntime") from error
-    target = Path(folder) / "model.onnx" if path is None else Path(path)
+    target = Path(folder) / ONNX if path is None else Path(path)
     task, model = load_task_and_model(folder)
-    # Two different images: a batch of one would be taken for a constant.
+    # Two images: a batch size of one would be exported as a constant.
     images = torch.randn(2, *task.input_size, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings():
-        # The exporter's own use of what torch has deprecated.
+        # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             model.float(),
@@ -67,14 +117,16 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
         raise DeployError("torch.onnx.export returned nothing")
     content = program.model_proto.SerializeToString()
     onnx.checker.check_model(content)
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"images": images.numpy()})[:1]
+    runtime = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (found,) = runtime.run(None, {"images": images.numpy()})[:1]
     with torch.no_grad():
         output = model(images)
     expected = (output if isinstance(output, torch.Tensor) else output[0]).numpy()
     difference = float(np.abs(found - expected).max() / np.abs(expected).max())
     if not difference <= TOLERANCE:
-        raise DeployError(f"the ONNX network differs from the trained one by {difference:.1e} of its largest output")
+        raise DeployError(
+            f"the outputs of the ONNX network differ from the trained one's by {difference:.1e} of the largest output"
+        )
     with replacing(target) as file:
         file.write(content)
     return target

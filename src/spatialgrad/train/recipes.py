@@ -13,17 +13,13 @@ from pathlib import Path
 from spatialgrad.train.config.groups import (
     BudgetConfig,
     DataConfig,
-    GrowthConfig,
-    MethodConfig,
     ModelConfig,
     OptimizerConfig,
-    PoseConfig,
-    ScalingConfig,
     ScheduleConfig,
-    SegmentationConfig,
     TrainConfig,
-    check_name,
 )
+from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfig, ScalingConfig, SegmentationConfig
+from spatialgrad.train.config.validation import check_name
 
 
 def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
@@ -39,7 +35,7 @@ def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
         scaling=ScalingConfig(k=5, warmup=1, every=30, batches=20),
-        dyrep=GrowthConfig(interval=15, until=500),
+        dyrep=DyRepGroup(interval=15, until=500),
         budget=BudgetConfig(epochs=600),
     )
 
@@ -89,7 +85,7 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
         ),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-7),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
-        dyrep=GrowthConfig(interval=5, until=100),
+        dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=120),
     )
 
@@ -103,7 +99,7 @@ def desk(method: str = "sgs") -> TrainConfig:
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
-        dyrep=GrowthConfig(interval=5, until=25, batches=2),
+        dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30),
     )
 
@@ -116,7 +112,7 @@ def pocket(method: str = "sgs") -> TrainConfig:
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.05, momentum=0.9, weight_decay=5e-4),
         scaling=ScalingConfig(k=5, warmup=1, every=2, batches=2),
-        dyrep=GrowthConfig(interval=2, until=None, batches=2),
+        dyrep=DyRepGroup(interval=2, until=None, batches=2),
         budget=BudgetConfig(epochs=8),
     )
 
@@ -136,7 +132,7 @@ def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbo
         optimizer=OptimizerConfig(name="sgd", lr=0.01, momentum=0.9, weight_decay=1e-4, head_factor=10),
         schedule=ScheduleConfig(name="poly", power=0.9),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
-        dyrep=GrowthConfig(interval=5, until=160),
+        dyrep=DyRepGroup(interval=5, until=160),
         segmentation=SegmentationConfig(auxiliary=0.4, scale=(0.5, 2.0), rotation=10),
         budget=BudgetConfig(epochs=200, evaluate_every=10),
     )
@@ -157,7 +153,7 @@ def segmentation_camvid(method: str = "sgs", backbone: Path | None = None) -> Tr
         optimizer=OptimizerConfig(name="sgd", lr=lr, momentum=0.9, weight_decay=1e-4, head_factor=head_factor),
         schedule=ScheduleConfig(name="poly", power=0.9),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
-        dyrep=GrowthConfig(interval=5, until=25, batches=2),
+        dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30, evaluate_every=5),
     )
 
@@ -190,7 +186,7 @@ def pose_mpii(model: str = "poseresnet18", method: str = "sgs", backbone: Path |
         optimizer=OptimizerConfig(name="adam", lr=1e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="step", milestones=(90, 120), gamma=0.1),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
-        dyrep=GrowthConfig(interval=5, until=100),
+        dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=140, evaluate_every=5),
     )
 
@@ -205,7 +201,7 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
         optimizer=OptimizerConfig(name="adam", lr=2e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
         scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
-        dyrep=GrowthConfig(interval=5, until=35, batches=2),
+        dyrep=DyRepGroup(interval=5, until=35, batches=2),
         budget=BudgetConfig(epochs=40, evaluate_every=5),
     )
 
@@ -221,7 +217,7 @@ def pose_pocket(model: str = "poseresnet18", method: str = "sgs", backbone: Path
         schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
         pose=PoseConfig(scale=0.1, rotation=0.0),
         scaling=ScalingConfig(k=5, warmup=1, every=4, batches=2),
-        dyrep=GrowthConfig(interval=4, until=None, batches=2),
+        dyrep=DyRepGroup(interval=4, until=None, batches=2),
         budget=BudgetConfig(epochs=12, evaluate_every=4),
     )
 

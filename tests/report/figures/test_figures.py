@@ -76,7 +76,7 @@ def test_values_of_large_kernels_are_left_to_the_explorer():
 
 @pytest.fixture
 def equivalence(tmp_path):
-    arms = [arm(key, key, {"Model": "VGG-11"}, (0,), kind="equivalence", note=key) for key in ("float64", "float32")]
+    arms = [arm(key, key, {"Model": "VGG-11"}, (0,), note=key) for key in ("float64", "float32")]
     for each, size in zip(arms, (1e-15, 1e-6), strict=True):
         folder = tmp_path / each.runs[0].folder
         folder.mkdir(parents=True)
@@ -85,7 +85,7 @@ def equivalence(tmp_path):
             for step in range(1000)
         ]
         (folder / "distances.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (folder / "result.json").write_text(json.dumps({"kind": "equivalence", "value": 1.0, "metric": "distance"}))
+        (folder / "result.json").write_text(json.dumps({"value": 1.0, "metric": "distance"}))
     record(arms, seeds=(0,), metric="distance", figures=("distances",)).write(tmp_path)
     return tmp_path
 

@@ -49,7 +49,7 @@ def test_end_to_end(tmp_path):
     assert code == 5, error
     assert "A tiny study (no table), scale pocket" in said
     assert "6 runs." in said
-    assert said.count("FAILED: the loss is not finite any more") == 1
+    assert said.count("FAILED: the loss became non-finite") == 1
     assert "1 of 6 runs have no result:" in error
     assert read_study(folder).note == "a <note>"
     assert len(results(folder)) == 5

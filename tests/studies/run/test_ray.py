@@ -86,9 +86,9 @@ def test_a_killed_worker_is_replaced(cluster, tmp_path):
     said, error = process.communicate(timeout=400)
     assert process.returncode == 5, error
     assert "1 of 3 runs have no result" in error
-    assert "wild · seed 0: FAILED: the loss is not finite" in said  # that is no reason to try again
+    assert "wild · seed 0: FAILED: the loss became non-finite" in said  # that is no reason to try again
     assert sessions(run) == 2
-    assert "going on    after step" in (run / "output.txt").read_text()
+    assert "resuming    after step" in (run / "output.txt").read_text()
     quietly(replace(tiny_config("sgs", epochs=12), out=tmp_path / "plain"))
     assert_same_run(run, tmp_path / "plain")
     assert read_result(folder / read_study(folder).arms[0].runs[0].folder) is not None

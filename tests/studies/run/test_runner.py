@@ -38,11 +38,11 @@ def test_a_failed_run_does_not_spoil_the_others(tmp_path):
     assert len(outcome.finished) == 2
     status = run_status(failed)
     assert status.state == "failed"
-    assert "not finite" in status.message
+    assert "non-finite" in status.message
     assert json.loads((failed / "failure.json").read_text())["exit_code"] == 3
     said = heard.file.getvalue()
     assert "[3/3]" in said
-    assert "wild · seed 0: FAILED: the loss is not finite any more" in said
+    assert "wild · seed 0: FAILED: the loss became non-finite" in said
     assert "accuracy" in said
     assert "left" in said
 
@@ -131,7 +131,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     folder = make_plan(study, "pocket", tmp_path).jobs[0].folder
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
-    with pytest.raises(OtherConfigError, match=r"budget\.epochs: 1 there, 2 asked for"):
+    with pytest.raises(OtherConfigError, match=r"--epochs: 1 there, 2 requested"):
         run_here(study, tmp_path)
     with locked(folder, LAUNCH_LOCK):  # it was given back
         pass

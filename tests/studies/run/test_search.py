@@ -141,7 +141,7 @@ def test_the_best_point_tunes_the_arm(tmp_path):
     config = read_config(tmp_path / names[-1])
     assert (config.scaling.alpha, config.optimizer.lr) == (best["values"]["scaling.alpha"], 0.05)
     assert config.data.validation == 0
-    assert "FAILED: the loss is not finite" in heard.file.getvalue()
+    assert "FAILED: the loss became non-finite" in heard.file.getvalue()
 
     # Again: what has failed is tried again, and nothing else.
     before = results(tmp_path)

@@ -1,22 +1,28 @@
-"""Configs hold themselves to what makes sense, and come back from JSON as they were."""
+"""Configs check their values, and survive a round trip through JSON."""
 
 import dataclasses
+import io
 import json
+import re
 import typing
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spatialgrad.models import list_models
+from spatialgrad.reparam import DyRepConfig
 from spatialgrad.train import (
     METHODS,
     RECIPES,
+    TASKS,
     BudgetConfig,
     ConfigError,
     DataConfig,
-    GrowthConfig,
+    DyRepGroup,
     MachineConfig,
     MethodConfig,
     ModelConfig,
@@ -26,33 +32,39 @@ from spatialgrad.train import (
     TrainConfig,
 )
 from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
+from spatialgrad.train.config.options import METHOD_NAMES, TASK_NAMES
+from spatialgrad.train.config.validation import SHORT_FLAGS, flag
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: ModelConfig(name="vgg112"), "did you mean 'vgg11'"),
-        (lambda: ModelConfig(width=0), "model.width"),
+        (lambda: ModelConfig(width=0), "--model.width must be positive, got 0"),
         (lambda: DataConfig(name="cifar1000"), "did you mean 'cifar100'"),
-        (lambda: DataConfig(batch_size=0), "data.batch_size"),
-        (lambda: DataConfig(limit=0), "data.limit"),
-        (lambda: DataConfig(validation=1.0), "data.validation"),
+        (lambda: DataConfig(batch_size=0), "--batch-size must be at least 1, got 0"),
+        (lambda: DataConfig(limit=0), "--data.limit must be at least 1, got 0"),
+        (lambda: DataConfig(validation=1.0), "--data.validation must be at least 0 and below 1, got 1.0"),
         (lambda: MethodConfig(name="sgd"), "did you mean 'sgs'"),
         (lambda: OptimizerConfig(name="adamw"), "did you mean 'adam"),
-        (lambda: OptimizerConfig(lr=0.0), "optimizer.lr"),
-        (lambda: OptimizerConfig(lr=float("nan")), "optimizer.lr"),
-        (lambda: OptimizerConfig(momentum=1.0), "optimizer.momentum"),
-        (lambda: OptimizerConfig(momentum=0.0, nesterov=True), "optimizer.nesterov"),
-        (lambda: OptimizerConfig(clip_norm=0.0), "optimizer.clip_norm"),
+        (lambda: OptimizerConfig(lr=0.0), "--optimizer.lr must be positive"),
+        (lambda: OptimizerConfig(lr=float("nan")), "--optimizer.lr must be positive, got nan"),
+        (lambda: OptimizerConfig(momentum=1.0), "--optimizer.momentum"),
+        (
+            lambda: OptimizerConfig(momentum=0.0, nesterov=True),
+            "momentum must be positive with --optimizer.nesterov",
+        ),
+        (lambda: OptimizerConfig(clip_norm=0.0), "--optimizer.clip-norm"),
         (lambda: ScheduleConfig(name="cos"), "did you mean 'cosine'"),
-        (lambda: ScheduleConfig(name="step"), "schedule.milestones"),
-        (lambda: ScalingConfig(k=0), "scaling.k"),
-        (lambda: ScalingConfig(every=0), "scaling.every"),
-        (lambda: ScalingConfig(apply="updates"), "did you mean 'update'"),
-        (lambda: GrowthConfig(interval=0), "interval"),
-        (lambda: BudgetConfig(epochs=0), "budget.epochs"),
-        (lambda: BudgetConfig(checkpoint_steps=0), "budget.checkpoint_steps"),
-        (lambda: MachineConfig(devices=0), "machine.devices"),
+        (lambda: ScheduleConfig(name="step"), "--schedule.milestones must not be empty with --schedule.name step"),
+        (lambda: ScalingConfig(k=0), "--scaling.k"),
+        (lambda: ScalingConfig(every=0), "--scaling.every"),
+        (lambda: ScalingConfig(apply="updates"), "unknown --scaling.apply 'updates'; did you mean 'update'"),
+        (lambda: DyRepGroup(interval=0), "--dyrep.interval must be at least 1, got 0"),
+        (lambda: DyRepGroup(threshold=-1), "--dyrep: .*threshold -1"),
+        (lambda: BudgetConfig(epochs=0), "--epochs must be at least 1, got 0"),
+        (lambda: BudgetConfig(checkpoint_steps=0), "--budget.checkpoint-steps"),
+        (lambda: MachineConfig(devices=0), "--machine.devices"),
         (lambda: TrainConfig(task="classifikation"), "did you mean 'classification'"),
     ],
 )
@@ -62,11 +74,35 @@ def test_wrong_values_are_named(build, message):
     assert caught.value.exit_code == 2
 
 
-def test_every_model_and_method_is_accepted():
+def test_every_model_is_accepted():
     for name in list_models():
         ModelConfig(name=name)
-    for name in METHODS:
-        MethodConfig(name=name)
+
+
+def test_the_names_of_methods_and_tasks_are_those_of_the_implementations():
+    """Configs do not import the implementations to check names."""
+    assert list(METHODS) == METHOD_NAMES
+    assert list(TASKS) == TASK_NAMES
+
+
+def test_errors_name_flags_that_exist():
+    fields = set(flatten(to_dict(TrainConfig())))
+    assert set(SHORT_FLAGS) < fields
+    shown = io.StringIO()
+    with redirect_stdout(shown), pytest.raises(SystemExit):
+        tyro.cli(TrainConfig, args=["--help"])
+    # A flag ends with a space, a bar (--a | --no-a) or its line; in narrow columns it may stand between frames.
+    words = set(re.findall(r"--[\w.-]+", shown.getvalue()))
+    missing = {flag(field) for field in fields} - words
+    assert not missing
+
+
+def test_the_seed_of_dyrep_is_that_of_the_training():
+    group = DyRepGroup(interval=3, threshold=0.2)
+    assert group.with_seed(7) == DyRepConfig(interval=3, threshold=0.2, seed=7)
+    assert "seed" not in to_dict(group)
+    with pytest.raises(ConfigError, match=r"unknown field 'dyrep\.seed'"):
+        from_dict({"dyrep": {"seed": 1}})
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -116,7 +152,7 @@ def test_every_field_is_explained():
     import inspect
 
     def check(kind):
-        source = inspect.getsource(kind)
+        source = "".join(inspect.getsource(base) for base in kind.__mro__ if dataclasses.is_dataclass(base))
         for field in dataclasses.fields(kind):
             hint = typing.get_type_hints(kind)[field.name]
             if dataclasses.is_dataclass(hint):

@@ -117,7 +117,7 @@ def test_refused_together(tmp_path):
     found = [process.wait() for process in processes]
     assert [code for code, _, _ in found] == [78, 78]
     said = [error for _, _, error in found]
-    assert "budget.epochs: 1 there, 2 asked for" in said[0]
+    assert "--epochs: 1 there, 2 requested" in said[0]
     assert said[1] == ""  # once is enough
 
 

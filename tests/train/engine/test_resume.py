@@ -22,7 +22,7 @@ from support.training import (
     wait_for,
 )
 
-METHODS = ["baseline", "sgs", "dbb", "dyrep"]
+METHODS = ["baseline", "sgs", "dbb", "dyrep", "lemma"]
 KILLED = {"budget": {"checkpoint_steps": 1}}
 
 
@@ -80,7 +80,7 @@ def kill_and_resume(method, reference, tmp_path, kills):
     assert len(steps) >= kills // 2  # killed in the middle of training, not before it each time
 
 
-@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb", "dyrep", "sgs-static", "sgs-autocorrelation"])
+@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb", "dyrep", "lemma", "sgs-static", "sgs-autocorrelation"])
 def test_every_step_is_a_place_to_stop(method, tmp_path):
     quietly(tiny(tmp_path / "whole", method, epochs=2))
     for step in range(0, 11, 2 if method == "dyrep" else 3):
@@ -106,7 +106,7 @@ def test_signals_finish_the_step_and_save(number, code, tmp_path):
     process.signal(number)
     found, said, error = process.wait()
     assert found == code
-    assert ("finishing the step and saving" in said) == (number != signal.SIGHUP)  # then no one reads it
+    assert ("completing the step and saving" in said) == (number != signal.SIGHUP)  # then no one reads it
     assert f"spatialgrad resume {tmp_path / 'run'}" in error
     state = read_checkpoint(tmp_path / "run" / "checkpoint.pt")
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
@@ -153,7 +153,7 @@ def test_a_finished_run_is_left_alone(tmp_path):
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "run.lock"}
     second, said = quietly(tiny(tmp_path, epochs=1))
     assert second == first
-    assert "finished already" in said
+    assert "has already finished" in said
     assert before == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "run.lock"}
 
 

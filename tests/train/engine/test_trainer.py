@@ -27,7 +27,7 @@ from spatialgrad.train import (
     read_result,
 )
 from spatialgrad.train.engine.trainer import Trainer
-from spatialgrad.train.tasks.classification import load_images
+from spatialgrad.train.tasks.classification import Classification, load_images
 from support.training import Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for, weights
 
 
@@ -152,7 +152,7 @@ def test_training_images_are_limited_and_held_out(tmp_path):
 
 def test_a_loss_that_is_no_number(tmp_path):
     config = tiny(tmp_path, optimizer={"lr": 1e30}, budget={"checkpoint_steps": 1})
-    with pytest.raises(DivergedError, match="not finite any more") as caught:
+    with pytest.raises(DivergedError, match=r"the (loss|weights) became non-finite") as caught:
         quietly(config)
     assert caught.value.exit_code == 3
     assert "--optimizer.lr is 1e+30" in str(caught.value)
@@ -163,8 +163,6 @@ def test_a_loss_that_is_no_number(tmp_path):
 
 
 def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
-    from spatialgrad.train.tasks.classification import Classification
-
     honest = Classification.loss
 
     def spoilt(self, model, batch):
@@ -177,7 +175,7 @@ def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
     spoilt.calls = 0
     with monkeypatch.context() as patch:
         patch.setattr(Classification, "loss", spoilt)
-        with pytest.raises(DivergedError, match=r"step 8 \(epoch 2\); the checkpoint of step 7 is untouched"):
+        with pytest.raises(DivergedError, match=r"step 8 \(epoch 2\); the checkpoint of step 7 is intact"):
             quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 1}))
     quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 1}))
     quietly(tiny(tmp_path / "whole"))
@@ -210,7 +208,7 @@ def test_data_that_vanished_before_a_resume(tmp_path):
 def test_another_config_in_the_folder(tmp_path):
     quietly(tiny(tmp_path, epochs=1))
     before = logs(tmp_path)
-    with pytest.raises(OtherConfigError, match=r"budget\.epochs: 1 there, 2 asked for"):
+    with pytest.raises(OtherConfigError, match=r"--epochs: 1 there, 2 requested"):
         quietly(tiny(tmp_path, epochs=2))
     assert logs(tmp_path) == before
 
@@ -371,12 +369,25 @@ def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
+def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
+    honest, seen = Classification.loss, set()
+
+    def watched(self, model, batch):
+        loss, sums = honest(self, model, batch)
+        seen.add(loss.dtype)
+        return loss, sums
+
+    monkeypatch.setattr(Classification, "loss", watched)
+    quietly(tiny(tmp_path, epochs=1, machine={"precision": "64-true"}))
+    assert seen == {torch.float64}
+
+
 @pytest.mark.slow
 def test_compiled(tmp_path):
     compiled = {"machine": {"compile": True}}
     quietly(tiny(tmp_path / "whole", "sgs", **compiled))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_look_around", lambda self: self._leave(15) if self.position.step == 7 else None)
+        patch.setattr(Trainer, "_save_or_stop", lambda self: self._leave(15) if self.position.step == 7 else None)
         with pytest.raises(InterruptedTraining):
             quietly(tiny(tmp_path / "run", "sgs", **compiled))
     quietly(tiny(tmp_path / "run", "sgs", **compiled))

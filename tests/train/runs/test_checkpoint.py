@@ -80,7 +80,7 @@ def test_killed_between_the_two_renames(folder):
 def test_both_damaged(folder):
     for path in folder.iterdir():
         path.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="No checkpoint is left") as caught:
+    with pytest.raises(CheckpointError, match="No intact checkpoint is left") as caught:
         load_checkpoint(folder, print)
     assert caught.value.exit_code == 65
     assert (folder / "checkpoint.pt").exists()  # nothing was thrown away
@@ -101,7 +101,7 @@ def test_a_pickle_with_code_is_refused(tmp_path):
 
 def test_a_foreign_file_is_no_checkpoint(tmp_path):
     torch.save({"w": torch.zeros(2)}, tmp_path / "checkpoint.pt")
-    with pytest.raises(CheckpointError, match="no checkpoint of a training"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of a training"):
         read_checkpoint(tmp_path / "checkpoint.pt")
 
 
@@ -111,9 +111,9 @@ def test_a_full_disk_leaves_the_old_ones(folder, where, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if where == "write":
-        monkeypatch.setattr(module._KeepsError, "write", failing_write)
+        monkeypatch.setattr(module._ErrorKeepingWriter, "write", failing_write)
     elif where == "fsync":
-        monkeypatch.setattr(module.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
     else:
         monkeypatch.setattr(module.Path, "replace", full)
     with pytest.raises(StorageError, match="No space left on device") as caught:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.train import train
-from spatialgrad.train.runs.console import Plan, Reporter, describe, duration, make_reporter
+from spatialgrad.train.runs.console import Reporter, describe, duration, make_reporter
 from support.training import tiny
 
 
@@ -42,7 +42,7 @@ def test_a_long_epoch_says_how_far_it_is(monkeypatch):
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     console = Console(file=io.StringIO(), width=160)
     reporter = make_reporter(console, first=True)
-    reporter.start(Plan(epochs=2, steps_per_epoch=100))
+    reporter.start(epochs=2, steps_per_epoch=100)
     for batch in range(1, 101):
         now[0] += 2.0
         reporter.step(0, batch, 128)
@@ -60,7 +60,7 @@ def test_time_of_tests_does_not_slow_the_images_down(monkeypatch):
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     console = Console(file=io.StringIO(), width=160)
     reporter = make_reporter(console, first=True)
-    reporter.start(Plan(epochs=2, steps_per_epoch=1))
+    reporter.start(epochs=2, steps_per_epoch=1)
     now[0] = 2.0
     reporter.step(0, 1, 100)
     reporter.phase("testing")

@@ -56,8 +56,8 @@ def test_another_config_is_refused_with_the_difference(tmp_path):
     with pytest.raises(OtherConfigError) as caught:
         claim(tmp_path, other)
     message = str(caught.value)
-    assert "optimizer.lr: 0.05 there, 0.2 asked for" in message
-    assert "seed: 0 there, 1 asked for" in message
+    assert "--optimizer.lr: 0.05 there, 0.2 requested" in message
+    assert "--seed: 0 there, 1 requested" in message
     assert "method" not in message
     assert caught.value.exit_code == 78
     assert read_config(tmp_path) == config

@@ -51,7 +51,7 @@ def test_ctrl_c_reaches_the_workers_and_nothing_is_lost(start_method, images, tm
     os.killpg(process._process.pid, signal.SIGINT)
     code, said, error = process.wait()
     assert code == 130, error
-    assert said.count("finishing the step") == 1
+    assert said.count("completing the step") == 1
     assert "Traceback" not in error
     quietly(config(tmp_path / "run", images, epochs=4))
     quietly(config(tmp_path / "whole", images, workers=0, epochs=4))
@@ -64,7 +64,7 @@ def test_a_file_that_breaks_on_the_way(images, tmp_path, monkeypatch):
 
     path = Path(next(iter(sorted((images / "train" / "dog").iterdir()))))
     content = path.read_bytes()
-    look_around = Trainer._look_around
+    look_around = Trainer._save_or_stop
 
     def breaks(self):
         if self.position.epoch == 1:
@@ -72,7 +72,7 @@ def test_a_file_that_breaks_on_the_way(images, tmp_path, monkeypatch):
         look_around(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_look_around", breaks)
+        patch.setattr(Trainer, "_save_or_stop", breaks)
         with pytest.raises(CorruptDataError, match=path.name):
             quietly(config(tmp_path / "run", images, workers=0))
     saved = read_checkpoint(tmp_path / "run" / "checkpoint.pt")

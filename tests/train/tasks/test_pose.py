@@ -28,10 +28,10 @@ from spatialgrad.train import (
     recipe,
     resume,
 )
-from spatialgrad.train.deploy import load_task_and_model
+from spatialgrad.train.export import load_task_and_model
 from spatialgrad.train.runs.checkpoint import read_checkpoint
 from spatialgrad.train.tasks.base import add_
-from spatialgrad.train.tasks.heatmaps import encode
+from spatialgrad.train.tasks.keypoints import encode
 from spatialgrad.train.tasks.pose import Pose
 from support.pose_files import write_lspet, write_mpii_h5
 from support.training import SILENT, Process, assert_same_run, codes, quietly, start_ranks, stopped_after, weights
@@ -324,7 +324,7 @@ def test_examples(root, tmp_path):
     assert shown["legend"][1]["colour"] == "#ff5a3c"
     assert len(shown["examples"]) == 6
     for example in shown["examples"]:
-        assert example["caption"].endswith("of 14 joints right")
+        assert example["caption"].endswith("of 14 joints correct")
         assert [image["title"] for image in example["images"]] == ["image", "truth", "prediction"]
         pictures = [np.array(Image.open(tmp_path / "examples" / image["file"])) for image in example["images"]]
         assert {picture.shape for picture in pictures} == {(256, 256, 3)}
@@ -358,10 +358,10 @@ def test_the_backbone_of_a_checkpoint_file(root, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"image_size": 50}}, r"data.image_size: 50 must be one multiple of 32"),
+        ({"data": {"image_size": 50}}, r"--data.image-size must be one multiple of 32 for pose, got 50"),
         ({"data": {"image_size": (64, 96)}}, "multiple of 32"),
-        ({"data": {"limit": 26}}, r"lspet has 25 train images, not 26"),
-        ({"data": {"test_limit": 7}}, r"lspet has 6 test images, not 7"),
+        ({"data": {"limit": 26}}, r"--data.limit 26: lspet has only 25 train images"),
+        ({"data": {"test_limit": 7}}, r"--data.test-limit 7: lspet has only 6 test images"),
     ],
 )
 def test_what_the_data_cannot_give(change, message, root):
@@ -381,7 +381,7 @@ def test_parts_of_the_data(root):
     "values", [{"sigma": 0}, {"sigma": float("nan")}, {"scale": 1}, {"scale": -0.1}, {"rotation": 91}]
 )
 def test_wrong_values(values, root):
-    with pytest.raises(ConfigError, match=rf"pose\.{next(iter(values))}"):
+    with pytest.raises(ConfigError, match=rf"--pose\.{next(iter(values))} must be"):
         small(root, pose=values)
 
 

@@ -187,11 +187,11 @@ def test_parts_of_the_data(root):
         load_masks(DataConfig(name="camvid", root=root)).train.names
     )
     assert "20% of the training images held out" in held_out.description
-    with pytest.raises(ConfigError, match=r"data.limit: camvid has 10 train images, not 11"):
+    with pytest.raises(ConfigError, match=r"--data.limit 11: camvid has only 10 train images"):
         load_masks(replace(data, limit=11))
     for share, number in ((0.01, 0), (0.99, 10)):
         with pytest.raises(
-            ConfigError, match=rf"data.validation: {share} of the 10 training images of camvid are {number}"
+            ConfigError, match=rf"--data.validation {share} holds out {number} of the 10 training images of camvid"
         ):
             load_masks(DataConfig(name="camvid", root=root, validation=share))
 
@@ -238,22 +238,31 @@ def test_pixels_without_a_class_are_black(task):
         (lambda: TrainConfig(task="segmentation"), r"model 'vgg11' is for classification, .*pspnet18, pspnet34"),
         (
             lambda: TrainConfig(task="segmentation", model=ModelConfig(name="pspnet18")),
-            r"dataset 'cifar100' is for classification, but the task is 'segmentation': .*\(camvid, cityscapes\)",
+            r"dataset 'cifar100' is for classification, but the task is 'segmentation'; .*\(camvid, cityscapes\)",
         ),
         (
             lambda: TrainConfig(model=ModelConfig(name="pspnet18"), data=DataConfig(name="camvid")),
-            r"model 'pspnet18' is for segmentation, but the task is 'classification': say --task segmentation",
+            r"model 'pspnet18' is for segmentation, but the task is 'classification'; use --task segmentation",
         ),
         (lambda: TrainConfig(data=DataConfig(name="camvid")), r"dataset 'camvid' is for segmentation, .*--task seg"),
-        (lambda: TrainConfig(model=ModelConfig(backbone="x")), r"model.backbone: 'x' .* vgg11 has none"),
-        (lambda: TrainConfig(optimizer=OptimizerConfig(head_factor=10)), r"optimizer.head_factor: 10 .* vgg11 has"),
-        (lambda: TrainConfig(data=DataConfig(image_size=(32, 40))), r"data.image_size: \(32, 40\) must be one number"),
-        (lambda: DataConfig(image_size=(0, 40)), r"data.image_size: \(0, 40\)"),
-        (lambda: DataConfig(image_size=(1, 2, 3)), r"data.image_size: \(1, 2, 3\)"),
-        (lambda: OptimizerConfig(head_factor=0), r"optimizer.head_factor"),
-        (lambda: SegmentationConfig(auxiliary=-1), r"segmentation.auxiliary"),
-        (lambda: SegmentationConfig(scale=(2.0, 1.0)), r"segmentation.scale"),
-        (lambda: SegmentationConfig(rotation=-1), r"segmentation.rotation"),
+        (
+            lambda: TrainConfig(model=ModelConfig(backbone="x")),
+            r"--model.backbone cannot be set for vgg11",
+        ),
+        (
+            lambda: TrainConfig(optimizer=OptimizerConfig(head_factor=10)),
+            r"head-factor must be 1 for vgg11",
+        ),
+        (
+            lambda: TrainConfig(data=DataConfig(image_size=(32, 40))),
+            r"--data.image-size must be one number",
+        ),
+        (lambda: DataConfig(image_size=(0, 40)), r"--data.image-size must be .* got \(0, 40\)"),
+        (lambda: DataConfig(image_size=(1, 2, 3)), r"--data.image-size must be .* got \(1, 2, 3\)"),
+        (lambda: OptimizerConfig(head_factor=0), r"--optimizer.head-factor"),
+        (lambda: SegmentationConfig(auxiliary=-1), r"--segmentation.auxiliary"),
+        (lambda: SegmentationConfig(scale=(2.0, 1.0)), r"--segmentation.scale"),
+        (lambda: SegmentationConfig(rotation=-1), r"--segmentation.rotation"),
     ],
 )
 def test_what_does_not_fit_is_named_with_the_way_out(build, message):

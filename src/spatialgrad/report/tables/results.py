@@ -35,20 +35,16 @@ NOT_COMPARABLE = "Measured at paper scale, with other networks, images, epochs o
 
 def build_tables(study: Collected) -> tuple[Table, ...]:
     """The tables of a study, those first that answer its question."""
-    trained = [arm for arm in study.shown if arm.record.kind == "train"]
-    tables: list[Table] = []
-    if trained:
-        compared = compare_all(study)
-        layout = _side_by_side if study.record.layout == "columns" else _row_by_row
-        tables = [
-            without_empty_columns(layout(study, compared)),
-            cost_table(study, trained),
-            *metrics_tables(study, trained),
-        ]
-    equivalent = [arm for arm in study.shown if arm.record.kind == "equivalence"]
-    if equivalent:
-        tables.append(distance_table(equivalent))
-    return tuple(tables)
+    if not study.shown:
+        return ()
+    if study.record.metric == "distance":
+        return (distance_table(study.shown),)
+    layout = _side_by_side if study.record.layout == "columns" else _row_by_row
+    return (
+        without_empty_columns(layout(study, compare_all(study))),
+        cost_table(study, study.shown),
+        *metrics_tables(study, study.shown),
+    )
 
 
 def compare_all(study: Collected) -> dict[str, Comparison | None]:

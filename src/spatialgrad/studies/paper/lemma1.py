@@ -30,16 +30,16 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     model = "VGG-16" if scale == "paper" else "VGG-11"
     group = {"Model": model, "Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
     double, single = _config(scale, "64-true"), _config(scale, "32-true")
-    control = replace(single, method=replace(single.method, name="baseline"))
+    control = replace(single, method=replace(single.method, name="lemma-unscaled"))
     return (
-        Arm(group=group, label="float64", config=double, kind="equivalence"),
-        Arm(group=group, label="float32", config=single, kind="equivalence", note=ROUNDING),
-        Arm(group=group, label="float32, not scaled", config=control, kind="equivalence", note=CONTROL),
+        Arm(group=group, label="float64", config=double),
+        Arm(group=group, label="float32", config=single, note=ROUNDING),
+        Arm(group=group, label="float32, not scaled", config=control, note=CONTROL),
     )
 
 
 def _config(scale: Scale, precision: Literal["32-true", "64-true"]) -> TrainConfig:
-    config = sized(scale, "vgg16" if scale == "paper" else "vgg11", "sgs-static")
+    config = sized(scale, "vgg16" if scale == "paper" else "vgg11", "lemma")
     epochs = {"paper": 10, "desk": 3, "pocket": 2}[scale]
     config = shortened(config, epochs=epochs, limit=2_000 if scale == "pocket" else None)
     return replace(

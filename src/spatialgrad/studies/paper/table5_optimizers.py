@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from spatialgrad.studies.paper.scales import POCKET, desk_text, shortened, sized
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
 from spatialgrad.train.config.groups import USUAL_LR, TrainConfig
-from spatialgrad.train.engine.optim import ROWS, with_row
 
+ROWS: dict[str, dict[str, dict[str, Any]]] = {
+    "SGD": {"optimizer": {"name": "sgd", "momentum": 0.0}},
+    "SGD + Momentum": {"optimizer": {"name": "sgd", "momentum": 0.9}},
+    "Adadelta": {"optimizer": {"name": "adadelta"}},
+    "Adagrad": {"optimizer": {"name": "adagrad"}},
+    "Adagrad*": {"optimizer": {"name": "adagrad"}, "scaling": {"apply": "update"}},
+    "Adam": {"optimizer": {"name": "adam"}},
+    "Adamax": {"optimizer": {"name": "adamax"}},
+    "NAdam": {"optimizer": {"name": "nadam"}},
+    "RAdam": {"optimizer": {"name": "radam"}},
+}
+"""The nine rows of the table, by their names in it, and the fields of a config that each of them sets."""
 MODELS = {"VGG-11": "vgg11", "ResNet-18": "resnet18"}
 # What is printed: no SGS and its deviation, SGS and its deviation.
 PUBLISHED: dict[str, dict[str, tuple[float, float, float, float]]] = {
@@ -101,6 +113,23 @@ def searches(scale: Scale) -> tuple[Search, ...]:
             held_out = replace(config, data=replace(config.data, validation=VALIDATION))
             found.append(Search(name=_search_name(model, row), config=held_out, grid=grid))
     return tuple(found)
+
+
+def with_row(config: TrainConfig, row: str) -> TrainConfig:
+    """A config with the optimizer of one row, at its default learning rate.
+
+    Args:
+        config: All other settings.
+        row: A name of `ROWS`.
+    """
+    if row not in ROWS:
+        raise ValueError(f"unknown row {row!r}; the table has {', '.join(ROWS)}")
+    changes = ROWS[row]
+    return replace(
+        config,
+        optimizer=replace(config.optimizer, lr=None, **changes["optimizer"]),
+        scaling=replace(config.scaling, **changes.get("scaling", {})),
+    )
 
 
 def _search_name(model: str, row: str) -> str:

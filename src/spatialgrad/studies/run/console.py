@@ -12,7 +12,7 @@ from rich.status import Status
 
 from spatialgrad.studies.plan import Job
 from spatialgrad.studies.run.status import run_status
-from spatialgrad.train.runs.console import duration
+from spatialgrad.train.runs.console import duration, show_metric
 from spatialgrad.train.runs.folder import RESULT
 
 REFRESH = 1.0
@@ -92,6 +92,5 @@ class StudyReporter:
 
 def _headline(folder: Path) -> str:
     result = json.loads((folder / RESULT).read_text())
-    metric, value = result["metric"], result["value"]
-    shown = f"{value:.1e}" if metric == "distance" else f"{100 * value:.2f} %"
-    return f"{metric} {shown} in {duration(result['seconds'])}"
+    metric = result["metric"]
+    return f"{metric} {show_metric(metric, result['value'])} in {duration(result['seconds'])}"

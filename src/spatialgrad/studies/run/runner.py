@@ -20,10 +20,10 @@ from spatialgrad.studies.run.console import StudyReporter
 from spatialgrad.studies.run.local import IN_USE, Ended, Launcher
 from spatialgrad.studies.run.search import GridSearch
 from spatialgrad.studies.run.status import FAILURE, forget_failure, record_failure
-from spatialgrad.studies.run.worker import write_kind
 from spatialgrad.train.config.io import to_dict
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import FolderInUseError, InterruptedTraining, StorageError
+from spatialgrad.train.methods import METHODS
 from spatialgrad.train.runs.folder import CONFIG, RESULT, claim, is_locked, locked, read_config, write_json
 
 LAUNCH_LOCK, PLAN_LOCK = "launch.lock", "plan.lock"
@@ -123,7 +123,8 @@ class Runner:
             forget_failure(job.folder)
             for search in self._searches:
                 search.begin(job.folder)
-            self.launcher.start(job.folder, processes=1 if job.kind == "equivalence" else self.processes)
+            alone = METHODS[job.config.method.name].single_process
+            self.launcher.start(job.folder, processes=1 if alone else self.processes)
             self._claims[job.folder] = held.pop_all()
         return True
 
@@ -206,7 +207,6 @@ def prepare(job: Job) -> None:
         # The study may have been moved, and its backbones with it.
         checked = replace(config, model=read_config(job.folder).model)
     claim(job.folder, checked)
-    write_kind(job.folder, job.kind)
     if read_config(job.folder) != config:
         # In where it runs only: the rest was checked.
         write_json(job.folder / CONFIG, to_dict(config))

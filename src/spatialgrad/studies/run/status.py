@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from spatialgrad.train.runs.checkpoint import NEWEST
-from spatialgrad.train.runs.folder import CONFIG, METRICS, RESULT, is_locked, read_lines, write_json
+from spatialgrad.train.runs.folder import CHECKPOINT, CONFIG, METRICS, RESULT, is_locked, read_lines, write_json
 
 FAILURE, OUTPUT = "failure.json", "output.txt"
 State = Literal["waiting", "running", "stopped", "failed", "finished", "damaged"]
@@ -40,7 +39,7 @@ def run_status(folder: Path) -> RunStatus:
     if (folder / FAILURE).exists():
         message = str(json.loads((folder / FAILURE).read_text())["message"])
         return RunStatus(state="failed", epoch=epoch, epochs=epochs, message=message)
-    begun = (folder / NEWEST).exists() or bool(lines)
+    begun = (folder / CHECKPOINT).exists() or bool(lines)
     return RunStatus(state="stopped" if begun else "waiting", epoch=epoch, epochs=epochs)
 
 

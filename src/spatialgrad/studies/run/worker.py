@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.studies.study import Kind
 from spatialgrad.train.exit_codes import exit_code_of
-from spatialgrad.train.runs.folder import read_config, write_json
-
-KIND = "kind.json"
-"""In the folder of a run that is not a training."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, or go on; the exit codes are those of the command line."""
-    parser = argparse.ArgumentParser(description="Go on with a run of a study, with nothing but its folder.")
+    """Start or resume a run; the exit codes are those of the command line."""
+    parser = argparse.ArgumentParser(description="Start or resume a run of a study; its folder is self-contained.")
     parser.add_argument("folder", type=Path, help="Of the run; it holds a config.")
-    parser.add_argument("--attached", action="store_true", help="Save and end when the standard input is closed.")
+    parser.add_argument("--attached", action="store_true", help="Save and exit when the standard input is closed.")
     options = parser.parse_args(arguments)
     if options.attached:
         threading.Thread(target=_follow_parent, daemon=True).start()
@@ -32,32 +25,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def execute(folder: Path) -> None:
-    """Do what is to be done in a run's folder."""
-    if kind_of(folder) == "equivalence":
-        from spatialgrad.studies.run.side_by_side import train_side_by_side
+    """Start or resume the run in a folder."""
+    # Imported here, so that a missing package becomes a message and an exit code.
+    from spatialgrad.train.engine.run import resume
 
-        train_side_by_side(replace(read_config(folder), out=folder))
-    else:
-        from spatialgrad.train import resume
-
-        resume(folder)
-
-
-def kind_of(folder: Path) -> Kind:
-    """What the run in a folder is."""
-    path = folder / KIND
-    kind: Kind = json.loads(path.read_text())["kind"] if path.exists() else "train"
-    return kind
-
-
-def write_kind(folder: Path, kind: Kind) -> None:
-    """Write down what the run in a folder is, if it is not a training."""
-    if kind != "train":
-        write_json(folder / KIND, {"kind": kind})
+    resume(folder)
 
 
 def _follow_parent() -> None:
-    """Wait until the process that has started this one is gone, however it ended; then stop like at SIGTERM."""
+    """Wait until the parent process is gone, however it ended; then stop as after SIGTERM."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""Everything that decides about a training."""
+"""The config of a training: groups of fields, their checks, and JSON."""

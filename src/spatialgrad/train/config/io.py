@@ -1,4 +1,4 @@
-"""Configs as JSON, and the differences between two."""
+"""Configs to and from JSON, and the differences between two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from spatialgrad.train.config.groups import TrainConfig, check_name
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.validation import check_name
 from spatialgrad.train.errors import ConfigError
 
 FREE = (
@@ -25,26 +26,26 @@ FREE = (
     "machine.workers",
     "machine.threads",
 )
-"""Fields in which a resumed run may differ: they decide where it runs, not what it computes."""
+"""Fields that may differ when a run is resumed: they determine where it runs, not what it computes."""
 
 C = TypeVar("C")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config as values that JSON knows."""
-    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    """A config as JSON values."""
+    return {name: _plain(getattr(config, name)) for name in _names(type(config))}
 
 
 def from_dict(values: Mapping[str, Any], kind: type[C] = TrainConfig, prefix: str = "") -> C:  # type: ignore[assignment]
-    """The config that `to_dict` was given; fields that are missing get their defaults.
+    """The inverse of `to_dict`; missing fields get their defaults.
 
     Raises:
-        ConfigError: If a field is unknown or its value is wrong.
+        ConfigError: If a field is unknown or its value is invalid.
     """
-    hints = typing.get_type_hints(kind)
+    hints, known = typing.get_type_hints(kind), [f"{prefix}{name}" for name in _names(kind)]
     found: dict[str, Any] = {}
     for name, value in values.items():
-        check_name("field", f"{prefix}{name}", [f"{prefix}{known}" for known in hints])
+        check_name("field", f"{prefix}{name}", known)
         hint = hints[name]
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
@@ -56,17 +57,21 @@ def from_dict(values: Mapping[str, Any], kind: type[C] = TrainConfig, prefix: st
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested values by dotted names."""
+    """Nested values by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
 
 
-def differences(there: TrainConfig, asked: TrainConfig) -> dict[str, tuple[Any, Any]]:
-    """The fields that decide about the result and differ, by dotted name: the value there and the one asked for."""
-    a, b = flatten(to_dict(there)), flatten(to_dict(asked))
+def differences(first: TrainConfig, second: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """The fields that affect the result and differ, by dotted name, with both values."""
+    a, b = flatten(to_dict(first)), flatten(to_dict(second))
     return {name: (a[name], b[name]) for name in a if a[name] != b[name] and name not in FREE}
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.init]
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(value: Any, hint: Any, name: str) -> Any:
-    """A JSON value as the type that a field is annotated with."""
+    """A JSON value as the annotated type of its field."""
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         fitting = [option for option in options if _fits(value, option)]

@@ -1,8 +1,8 @@
-"""The metrics of a network on the test images, over all processes."""
+"""Metrics over all processes, and whether the merged network agrees with the trained one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -10,17 +10,23 @@ from torch import nn
 from spatialgrad.torch_utils.distributed import all_reduce_
 from spatialgrad.torch_utils.modules import gathering
 from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.tasks import Sums, Task
-from spatialgrad.train.tasks.base import add_
+from spatialgrad.train.errors import ConfigError, DeployError
+from spatialgrad.train.tasks.base import Sums, Task, add_
+
+TOLERANCE = {"32-true": 0.002, "64-true": 0.002}
+"""Largest change of the headline metric by merging: rounding flips a few images on the decision boundary."""
+COARSE_TOLERANCE = 0.02
+"""The same in 16 bits."""
+FLIPPED_IMAGES = 2
+"""Number of images that may flip in any case, however few there are."""
 
 
 @torch.no_grad()
 def evaluate(task: Task, machine: Machine, model: nn.Module, between: Callable[[], None]) -> dict[str, float]:
-    """Test a network, which is in evaluation mode afterwards.
+    """Evaluate a network on the test images; it is in evaluation mode afterwards.
 
     Args:
-        task: What is tested.
+        task: Provides the test images and the metrics.
         machine: The processes that share the test images.
         model: Called by each process on its own.
         between: Called after every batch; it may raise.
@@ -42,7 +48,33 @@ def evaluate(task: Task, machine: Machine, model: nn.Module, between: Callable[[
 
 
 def metrics_of_all(task: Task, sums: Sums) -> dict[str, float]:
-    """The metrics of every process's totals together."""
+    """The metrics of the totals of all processes."""
     totals = {name: value.clone() for name, value in sums.items()}
     all_reduce_([(totals[name], "sum") for name in sorted(totals)])
     return task.metrics(totals)
+
+
+def own_sums(every: list[Sums], machine: Machine) -> Sums:
+    """This process's totals of a checkpoint; if the number of processes has changed, the first one gets them all."""
+    if len(every) == machine.world_size:
+        own = every[machine.rank]
+    else:
+        own = {name: torch.stack([sums[name] for sums in every]).sum(0) for name in every[0]}
+        if not machine.is_first:
+            own = {name: torch.zeros_like(value) for name, value in own.items()}
+    return {name: value.to(machine.device) for name, value in own.items()}
+
+
+def check_agreement(trained: Mapping[str, float], merged: Mapping[str, float], task: Task, precision: str) -> None:
+    """Raise if the metrics of the merged network differ from those of the trained one.
+
+    Raises:
+        DeployError: If the headline metric changed by more than rounding explains.
+    """
+    before, after = trained[task.headline], merged[task.headline]
+    allowed = max(TOLERANCE.get(precision, COARSE_TOLERANCE), FLIPPED_IMAGES / task.num_test)
+    if not abs(before - after) <= allowed:  # also for NaN
+        raise DeployError(
+            f"{task.headline} was {before:.4f} before the branches were merged and is {after:.4f} after it; rounding "
+            f"explains at most {allowed:.4f}. The checkpoint holds the network with its branches."
+        )

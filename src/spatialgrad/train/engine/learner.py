@@ -1,4 +1,4 @@
-"""What learns: the network with its method and its optimizer, and one step of it."""
+"""The network with its method and optimizer, and one training step."""
 
 from __future__ import annotations
 
@@ -6,37 +6,45 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
 from spatialgrad.reparam import count
 from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.deploy import rebuild_model
 from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.engine.optim import build_optimizer, set_learning_rate_
-from spatialgrad.train.engine.schedule import learning_rate
+from spatialgrad.train.engine.optim import build_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.methods import METHODS, EpochContext, Update
+from spatialgrad.train.export import rebuild_model
+from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods.base import EpochContext, StepContext, Update
 from spatialgrad.train.pretrained import load_backbone, read_backbone
 from spatialgrad.train.runs.checkpoint import has_checkpoint
-from spatialgrad.train.tasks import Sums, Task
+from spatialgrad.train.tasks.base import SizedIterable, Sums, Task
 
 
 class Learner:
-    """A network, its method and its optimizer: new, until a state is loaded; to be started before the first step.
+    """A network, its method and its optimizer.
+
+    It is new until a state is loaded, and must be started before the first step.
 
     Args:
         config: Of the run.
         machine: The processes that train together.
-        task: What is learned.
+        task: Provides network, batches and loss.
     """
 
     def __init__(self, config: TrainConfig, machine: Machine, task: Task) -> None:
         self.config, self.machine, self.task = config, machine, task
         self.method = METHODS[config.method.name](config)
         if machine.shards and self.method.grows:
-            raise ConfigError(f"{config.method.name} changes the network while it trains, which fsdp cannot; use ddp")
+            raise ConfigError(
+                f"{config.method.name} changes the network during training, which fsdp does not support; use "
+                "--machine.strategy ddp"
+            )
+        if machine.world_size > 1 and self.method.single_process:
+            raise ConfigError(f"--method {config.method.name} trains in one process only: use --machine.devices 1")
         self.steps_per_epoch = task.steps_per_epoch(machine.world_size)
         torch.manual_seed(config.seed)
         self.module = task.build_model()
@@ -44,13 +52,13 @@ class Learner:
         self.method.prepare_(self.module)
         machine.place_(self.module)
         self.cost = count(self.module, task.input_size)
-        # A sharded network has other parameters; any other is wrapped when its structure is the checkpoint's.
+        # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
         self._wrapped = machine.wrap(self.module) if machine.shards else None
         self._optimizer = build_optimizer(config.optimizer, self.module)
         self.method.attach(self.module, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of network, optimizer, method and precision; whole in the first process."""
+        """The states of network, optimizer, method and precision; complete in the first process."""
         return {
             **self.machine.model_state(self.module, self._optimizer),
             "method": self.method.state_dict(),
@@ -58,18 +66,18 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave; before `start`."""
+        """Load a state of `state_dict`; before `start`."""
         self.method.load_state_dict(state["method"])
         self.machine.load_model_state_(self.module, self._optimizer, state)
         self.machine.precision.load_state_dict(state["precision"])
 
     def start(self) -> None:
-        """Get ready for the first step."""
+        """Prepare the first step."""
         self.model = self._wrapped or self.machine.wrap(self.module)
         self.optimizer: Any = self.machine.fabric.setup_optimizers(self._optimizer)
 
     def before_epoch(self, epoch: int) -> Update:
-        """Do what the method has to do before an epoch."""
+        """Let the method act before an epoch."""
         network = for_one_process(self.model)
         context = EpochContext(
             epoch=epoch,
@@ -81,8 +89,8 @@ class Learner:
             self.model = self.machine.wrap(self.module)
         return update
 
-    def train_batches(self, epoch: int, start: int = 0) -> Any:
-        """This process's batches of an epoch."""
+    def train_batches(self, epoch: int, start: int = 0) -> SizedIterable:
+        """This process's batches of an epoch, from number `start`."""
         return self.task.train_batches(epoch, start=start, rank=self.machine.rank, world_size=self.machine.world_size)
 
     def learning_rate(self, step: int) -> float:
@@ -95,46 +103,62 @@ class Learner:
             epochs=self.config.budget.epochs,
         )
 
-    def step(self, batch: Any, step: int) -> Sums:
-        """Learn from one batch; its totals.
+    def step(self, batch: Any, step: int) -> tuple[Sums, Mapping[str, Any]]:
+        """Train on one batch, and return its totals and an entry of the method's log.
 
         Args:
             batch: Of this process.
-            step: Its number, over all epochs.
+            step: Counted from 0, over all epochs.
         """
         machine, clip_norm = self.machine, self.config.optimizer.clip_norm
-        # Dropout is a function of seed, step and rank, so that no random state has to be saved.
-        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
-        set_learning_rate_(self._optimizer, self.learning_rate(step))
         if machine.shards:
-            machine.share_buffers_(self.module)  # as DDP does by itself
-        loss, sums = self.task.loss(self.model, batch)
-        if machine.world_size > 1:
-            # Gradients are averaged over processes: give every image the same weight where shares differ.
-            number = step % self.steps_per_epoch
-            loss = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
-        machine.fabric.backward(loss)
+            machine.share_buffers_(self.module)  # as DDP does
+        loss, sums = self._backward(self.model, self._optimizer, batch, step)
         if clip_norm is not None:
             machine.fabric.clip_gradients(self.model, self.optimizer, max_norm=clip_norm)
         self.method.before_step(step)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return sums
+
+        def train_beside(network: nn.Module, optimizer: Optimizer) -> Tensor:
+            beside, _ = self._backward(machine.in_precision(network), optimizer, batch, step)
+            optimizer.step()
+            optimizer.zero_grad()
+            return beside
+
+        num_steps = self.config.budget.epochs * self.steps_per_epoch
+        context = StepContext(step=step, num_steps=num_steps, loss=loss, train_beside=train_beside)
+        return sums, self.method.after_step(context)
+
+    def _backward(self, model: nn.Module, optimizer: Optimizer, batch: Any, step: int) -> tuple[Tensor, Sums]:
+        """Set the learning rate and compute the gradients of a step; returns the loss and the totals of the batch."""
+        machine = self.machine
+        # Dropout is a function of seed, step and rank, so that no random state has to be saved.
+        machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
+        set_learning_rate_(optimizer, self.learning_rate(step))
+        loss, sums = self.task.loss(model, batch)
+        weighted = loss
+        if machine.world_size > 1:
+            # Gradients are averaged over processes: give every image the same weight if shares differ.
+            number = step % self.steps_per_epoch
+            weighted = loss * (self.task.share(batch, number, machine.world_size) * machine.world_size)
+        machine.fabric.backward(weighted)
+        return loss.detach(), sums
 
     def _load_backbone(self) -> None:
         path, folder = self.config.model.backbone, self.config.folder
-        # A run that goes on has the weights in its checkpoint, and may have outlived what it began with.
+        # A resumed run has its weights in its checkpoint, and the backbone may be gone.
         if path is not None and not self.machine.on_first(lambda: has_checkpoint(folder)):
             load_backbone(self.module, path, self.machine.on_first(lambda: read_backbone(path)))
 
     def is_finite(self) -> bool:
-        """Whether every weight is a number."""
+        """Whether all weights are finite."""
         weights = [weight.detach() for weight in self.module.parameters() if weight.requires_grad]
         norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in torch._foreach_norm(weights)]
         return bool(torch.stack(norms).isfinite().all())
 
     def whole_module(self) -> nn.Module:
-        """The network as it is trained, with all of its weights in this process."""
+        """The trained network with all of its weights in this process."""
         if not self.machine.shards:
             return self.module
         state = {"model": self.state_dict()["model"], "method": self.method.state_dict()}

@@ -1,4 +1,4 @@
-"""The machine as lightning-fabric sees it, and the few things on which its processes agree."""
+"""Processes and devices through Lightning Fabric, and how the processes agree on things."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
+from lightning_fabric.plugins import DoublePrecision
 from lightning_fabric.strategies import ModelParallelStrategy
 from lightning_fabric.wrappers import _FabricModule
 from torch import nn
@@ -24,10 +25,10 @@ T = TypeVar("T")
 
 
 class Machine:
-    """The processes of a training and their devices; started when they are not running yet.
+    """The processes of a training and their devices; starts the processes unless they are running.
 
     Args:
-        config: What to run on.
+        config: Devices, strategy and precision.
     """
 
     def __init__(self, config: MachineConfig) -> None:
@@ -39,7 +40,7 @@ class Machine:
         except ConfigError:
             raise
         except (RuntimeError, ValueError) as error:
-            raise ConfigError(f"invalid machine: {error}") from error
+            raise ConfigError(f"--machine: {error}") from error
         self.fabric.launch()
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.device: torch.device = self.fabric.device
@@ -48,7 +49,7 @@ class Machine:
 
     @property
     def shards(self) -> bool:
-        """Whether every process holds only a part of the network."""
+        """Whether every process holds only a shard of the network."""
         return isinstance(self.fabric.strategy, ModelParallelStrategy)
 
     @property
@@ -60,22 +61,22 @@ class Machine:
         return self.config.channels_last
 
     def place_(self, model: nn.Module) -> None:
-        """Move a network to this process's device, in the precision and layout that it is trained in."""
+        """Move a network to this process's device, in the precision and memory format of the training."""
         self.precision.convert_module(model)
         model.to(self.device)
         if self.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The network to call in training: compiled if wished, in precision, in step with all other processes."""
+        """The network to call in training: compiled if requested, in precision, synchronized with all processes."""
         self.place_(model)
         if self.config.compile:
-            # For each size of a batch on its own: what is compiled does not depend on which came first.
+            # Not dynamic: what is compiled must not depend on which batch size came first.
             return self.fabric.setup_module(cast("nn.Module", torch.compile(model, dynamic=False)))
         return self.fabric.setup_module(model)
 
     def for_evaluation(self, wrapped: nn.Module) -> nn.Module:
-        """The network to call where processes may have different numbers of batches."""
+        """The network to call when processes may have different numbers of batches."""
         return wrapped if self.world_size == 1 else for_one_process(wrapped)
 
     def in_precision(self, model: nn.Module) -> nn.Module:
@@ -91,7 +92,7 @@ class Machine:
         return values
 
     def share_buffers_(self, model: nn.Module) -> None:
-        """Give every process the first one's BatchNorm statistics, which are the ones that are saved."""
+        """Copy the first process's BatchNorm statistics, which are the saved ones, to all processes."""
         if self.world_size == 1:
             return
         buffers: dict[torch.dtype, list[torch.Tensor]] = {}
@@ -104,8 +105,8 @@ class Machine:
                 buffer.copy_(part.view_as(buffer))
 
     def seed(self, number: int) -> None:
-        """Seed the random numbers of the CPU and of this process's device."""
-        # Not torch.manual_seed: it takes a millisecond where CUDA, for which it prepares, is not in use.
+        """Seed the random generators of the CPU and of this process's device."""
+        # Not torch.manual_seed: it also prepares CUDA, which takes a millisecond where CUDA is not in use.
         torch.default_generator.manual_seed(number)
         if self.device.type != "cpu":
             getattr(torch, self.device.type).manual_seed(number)
@@ -115,7 +116,7 @@ class Machine:
         return highest(code, self.device)
 
     def on_first(self, function: Callable[[], T]) -> T:
-        """Call a function in the first process only; all get what it returns or raises."""
+        """Call a function in the first process only; all processes return or raise its outcome."""
         outcome: tuple[Any, Exception | None] = (None, None)
         if self.is_first:
             try:
@@ -140,7 +141,7 @@ class Machine:
         return {"model": model_state, "optimizer": optimizer_state}
 
     def load_model_state_(self, model: nn.Module, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Take over the states of network and optimizer, which every process has whole."""
+        """Load whole states of network and optimizer."""
         if not self.shards:
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
@@ -164,20 +165,29 @@ def _make_fabric(config: MachineConfig) -> Fabric:
         if devices == "auto":
             devices = torch.cuda.device_count() if config.accelerator in ("auto", "cuda") else 1
         if not isinstance(devices, int) or devices * nodes < 2:
-            raise ConfigError("machine.strategy fsdp shards the network over several devices: set machine.devices")
-        # FSDP2, not the older FSDP: that one flattens kernels, whose gradients could not be scaled any more.
+            raise ConfigError("--machine.strategy fsdp needs several devices: set --machine.devices")
+        # FSDP2, not FSDP, which flattens kernels, so that their gradients cannot be scaled.
         strategy = ModelParallelStrategy(_shard_, data_parallel_size=devices * nodes, tensor_parallel_size=1)
+    double = config.precision == "64-true"
     return Fabric(
         accelerator=config.accelerator,
         devices=devices,
         num_nodes=nodes,
         strategy=strategy,
-        precision=config.precision,
+        precision=None if double else config.precision,
+        plugins=_Double() if double else None,
     )
 
 
+class _Double(DoublePrecision):
+    """Double precision for outputs as well: Fabric's own rounds them, and so the loss, to single precision."""
+
+    def convert_output(self, data: Any) -> Any:
+        return data
+
+
 def _shard_(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    """Shard a network part by part, so that only one part at a time is whole."""
+    """Shard a network part by part, so that only one part at a time is gathered."""
     from torch.distributed.fsdp import fully_shard
 
     data_parallel = mesh["data_parallel"]

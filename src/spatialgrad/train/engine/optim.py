@@ -1,14 +1,14 @@
-"""The optimizers of the paper's table."""
+"""Optimizers, and the learning rate as a function of the step: there is no scheduler state to save."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.train.config.groups import OptimizerConfig, TrainConfig
+from spatialgrad.train.config.groups import OptimizerConfig, ScheduleConfig
 
 _CLASSES: dict[str, type[Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -20,22 +20,9 @@ _CLASSES: dict[str, type[Optimizer]] = {
     "radam": torch.optim.RAdam,
 }
 
-ROWS: dict[str, dict[str, dict[str, object]]] = {
-    "SGD": {"optimizer": {"name": "sgd", "momentum": 0.0}},
-    "SGD + Momentum": {"optimizer": {"name": "sgd", "momentum": 0.9}},
-    "Adadelta": {"optimizer": {"name": "adadelta"}},
-    "Adagrad": {"optimizer": {"name": "adagrad"}},
-    "Adagrad*": {"optimizer": {"name": "adagrad"}, "scaling": {"apply": "update"}},
-    "Adam": {"optimizer": {"name": "adam"}},
-    "Adamax": {"optimizer": {"name": "adamax"}},
-    "NAdam": {"optimizer": {"name": "nadam"}},
-    "RAdam": {"optimizer": {"name": "radam"}},
-}
-"""The nine rows of the table, by their names in it, and what each changes in a config."""
-
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
-    """The optimizer that a config describes, for a network's parameters.
+    """The optimizer of a config for a network's parameters.
 
     Parameters are grouped by learning rate (a group's `lr_factor` multiplies it) and by weight decay.
     """
@@ -45,8 +32,31 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     return _CLASSES[config.name](_groups(config, model), **settings)  # type: ignore[arg-type]
 
 
+def learning_rate(config: ScheduleConfig, peak: float, step: int, *, steps_per_epoch: int, epochs: int) -> float:
+    """The learning rate of a step.
+
+    Args:
+        config: Which schedule.
+        peak: The learning rate at the start, or after warm-up.
+        step: Counted from 0, over all epochs.
+        steps_per_epoch: Steps in an epoch.
+        epochs: Of the whole training.
+    """
+    warmup, total = config.warmup_epochs * steps_per_epoch, epochs * steps_per_epoch
+    if step < warmup:
+        return peak * (step + 1) / (math.floor(warmup) + 1)
+    if config.name == "constant":
+        return peak
+    if config.name == "step":
+        epoch = step // steps_per_epoch
+        return peak * config.gamma ** sum(epoch >= milestone for milestone in config.milestones)
+    done = (step - warmup) / max(1.0, total - warmup)
+    decay = (1 + math.cos(math.pi * done)) / 2 if config.name == "cosine" else (1 - done) ** config.power
+    return config.min_lr + (peak - config.min_lr) * decay
+
+
 def set_learning_rate_(optimizer: Optimizer, lr: float) -> None:
-    """Set the learning rate of every group, times the group's factor if it has one."""
+    """Set the learning rate of every group, multiplied by the group's `lr_factor` if it has one."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_factor", 1.0)
 
@@ -64,26 +74,3 @@ def _groups(config: OptimizerConfig, model: nn.Module) -> list[nn.Parameter] | l
         {"params": parameters, "lr_factor": factor, "weight_decay": decay}
         for (factor, decay), parameters in groups.items()
     ]
-
-
-def with_row(
-    config: TrainConfig, row: str, *, lr: float | None = None, weight_decay: float | None = None
-) -> TrainConfig:
-    """A config with the optimizer of one row of the paper's table.
-
-    Args:
-        config: All else is taken from it.
-        row: A name of `ROWS`.
-        lr: Learning rate; by default the optimizer's usual one. The paper searched it for each row, on 20 % of the
-            training images, and does not print what it found.
-        weight_decay: Weight decay, searched as well; by default the config's.
-    """
-    if row not in ROWS:
-        raise ValueError(f"unknown row {row!r}; the table has {', '.join(ROWS)}")
-    decay = config.optimizer.weight_decay if weight_decay is None else weight_decay
-    changes = ROWS[row]
-    return replace(
-        config,
-        optimizer=replace(config.optimizer, lr=lr, weight_decay=decay, **changes["optimizer"]),  # type: ignore[arg-type]
-        scaling=replace(config.scaling, **changes.get("scaling", {})),  # type: ignore[arg-type]
-    )

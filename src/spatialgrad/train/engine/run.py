@@ -1,4 +1,4 @@
-"""One session of a run: start it, or go on with it, in a folder that no one else writes to."""
+"""Start or resume a run in its folder, which is locked against other processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from rich.console import Console
 from spatialgrad.reparam import Count
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
+from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.pretrained import check_backbone
-from spatialgrad.train.runs.console import Reporter, duration, make_reporter
+from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
 from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, write_json
 from spatialgrad.train.runs.result import Result, read_result
@@ -26,17 +27,17 @@ from spatialgrad.train.tasks import TASKS
 
 
 def train(config: TrainConfig, *, console: Console | None = None) -> Result:
-    """Train to the end, going on where an earlier session was left.
+    """Train to the end, or resume where an earlier session stopped.
 
     Args:
-        config: Of the run. Its folder may hold the same run already, finished or not.
-        console: Where to report; by default the standard output.
+        config: Of the run. Its folder may hold the same run, finished or not.
+        console: Where to print; by default the standard output.
 
     Returns:
-        The result, which is also in the folder.
+        The result, which is also written to the folder.
 
     Raises:
-        TrainError: If it cannot go on; each kind has a class and an exit code.
+        TrainError: If the training cannot start or continue; each reason has a class and an exit code.
         DataError: If the data set is missing or damaged.
     """
     machine = Machine(config.machine)
@@ -49,20 +50,24 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         machine.on_first(lambda: claim(config.folder, config))
         result: Result | None = machine.on_first(lambda: read_result(config.folder))
         if result is not None:
-            reporter.message(f"{config.folder} is finished already.")
+            reporter.message(f"{config.folder} has already finished.")
         else:
             trainer = Trainer(config, machine, task, reporter, stop)
             stack.callback(trainer.close)
             if machine.is_first:
                 _announce(trainer, reporter)
                 _record_session(trainer, reporter)
-            result = trainer.run()
+            try:
+                trainer.run()
+                result = finish(trainer)
+            finally:
+                reporter.stop()
         reporter.message(summarize(result, config.folder))
         return result
 
 
 def resume(folder: Path | str, *, console: Console | None = None) -> Result:
-    """Go on with the run in a folder.
+    """Resume the run in a folder.
 
     Raises:
         ConfigError: If the folder holds no run.
@@ -71,19 +76,22 @@ def resume(folder: Path | str, *, console: Console | None = None) -> Result:
 
 
 def summarize(result: Result, folder: Path) -> str:
-    """What came out, in a few lines."""
+    """The result in a few lines."""
     merged = ""
     if result.merge_difference is not None:
         before = Count(result.training_parameters, result.training_macs)
         merged = f"\n  merged      from {before}; largest difference {result.merge_difference:.0e}"
     share = result.scaling_seconds / result.seconds if result.seconds else 0.0
+    value, best = (show_metric(result.metric, number) for number in (result.value, result.best))
+    measured = f"on the test images of {result.dataset} (best epoch {best})"
+    if result.metric not in result.trained:
+        measured = f"after {result.steps} steps on {result.dataset}"
     return (
-        f"{result.metric} {100 * result.value:.2f} % on the test images of {result.dataset}"
-        f" (best of all epochs {100 * result.best:.2f} %)\n"
+        f"{result.metric} {value} {measured}\n"
         f"  network     {Count(result.parameters, result.macs)}{merged}\n"
         f"  time        {duration(result.seconds)}, of which scaling {100 * share:.1f} %\n"
-        f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB at most\n"
-        f"  everything  {folder}\n"
+        f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB peak\n"
+        f"  folder      {folder}\n"
         f"  export      spatialgrad export {folder} --onnx"
     )
 
@@ -92,7 +100,7 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
     config, machine = trainer.config, trainer.machine
     at = trainer.position
     where = f"{machine.world_size} × {machine.device.type}" if machine.world_size > 1 else machine.device.type
-    again = f"\n  going on    after step {at.step} (epoch {at.epoch + 1})" if at.step else ""
+    resuming = f"\n  resuming    after step {at.step} (epoch {at.epoch + 1})" if at.step else ""
     reporter.message(
         f"{config.model.name} on {trainer.task.description}, method {config.method.name}, seed {config.seed}\n"
         f"  network     {trainer.learner.cost}\n"
@@ -100,12 +108,12 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
         f"{config.data.batch_size}, {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g}\n"
         f"  machine     {where}, {config.machine.precision}\n"
         f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
-        f"  resume      the same command, or: spatialgrad resume {config.folder}{again}"
+        f"  resume      the same command, or: spatialgrad resume {config.folder}{resuming}"
     )
 
 
 def _record_session(trainer: Trainer, reporter: Reporter) -> None:
-    """Write the environment, or say in what it differs from the first session's."""
+    """Write the environment, or report how it differs from the first session's."""
     path = trainer.folder / ENVIRONMENT
     environment = describe_environment(trainer.machine.device, trainer.machine.world_size)
     session: dict[str, Any] = {
@@ -118,7 +126,7 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
         if changed:
             session["changed"] = changed
             names = ", ".join(changed)
-            reporter.message(f"Not the same environment as at first ({names}): results may differ in the last digits.")
+            reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
     else:
         write_json(path, environment)
     trainer.timings.append(session)

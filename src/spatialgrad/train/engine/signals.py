@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP as a wish to stop: the step is finished and saved first."""
+"""SIGINT, SIGTERM and SIGHUP as requests to stop: the current step is completed and saved first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Stop:
     """Remembers the first signal; a second SIGINT stops at once.
 
     Args:
-        report: Called with a line of text when the signal comes.
+        report: Called with a message when a signal arrives.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -25,11 +25,11 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Catch the signals; outside of the main thread, where Python cannot, do nothing."""
+        """Handle the signals; outside the main thread, where Python cannot, do nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        # What nohup, or a shell in the background, has the process ignore stays ignored.
+        # Signals that nohup, or a background shell, lets the process ignore stay ignored.
         heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._handle) for number in heard}
         try:
@@ -45,11 +45,11 @@ class Stop:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
-        if number != signal.SIGHUP:  # after which there is no terminal to write to
-            self._report(f"{signal.Signals(number).name}: finishing the step and saving.")
+        if number != signal.SIGHUP:  # after it, there is no terminal to write to
+            self._report(f"{signal.Signals(number).name}: completing the step and saving.")
 
     def _handle_in_worker(self, number: int) -> None:
-        """A process that loads images has inherited this handler; Ctrl-C reaches it too, and it is needed on."""
+        """In a process that loads images, which has inherited this handler and must survive Ctrl-C."""
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

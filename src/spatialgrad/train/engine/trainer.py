@@ -1,4 +1,4 @@
-"""The training loop: any task, any method, and from any step on where it was left."""
+"""The training loop: any task, any method, resumed from any step."""
 
 from __future__ import annotations
 
@@ -8,40 +8,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from spatialgrad.data import DataError
-from spatialgrad.reparam import count
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.deploy import check_agreement
-from spatialgrad.train.engine.evaluation import evaluate, metrics_of_all
+from spatialgrad.train.engine.evaluation import evaluate, metrics_of_all, own_sums
 from spatialgrad.train.engine.learner import Learner
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import DivergedError, InterruptedTraining
 from spatialgrad.train.runs.checkpoint import load_checkpoint, save_checkpoint
-from spatialgrad.train.runs.console import Plan, Reporter
-from spatialgrad.train.runs.folder import METRICS, TIMINGS, Lines, read_lines
-from spatialgrad.train.runs.predictions import NUMBER, write_examples
-from spatialgrad.train.runs.result import Result, peak_memory
+from spatialgrad.train.runs.console import Reporter
+from spatialgrad.train.runs.folder import METRICS, TIMINGS, Lines
+from spatialgrad.train.runs.result import peak_memory
 from spatialgrad.train.runs.tensorboard import Board
 from spatialgrad.train.runs.timings import Clock
-from spatialgrad.train.tasks import Sums, Task
-from spatialgrad.train.tasks.base import add_
+from spatialgrad.train.tasks.base import Sums, Task, add_
 
 CHECKPOINT_SHARE = 0.01
 """Largest share of the time that checkpoints may take."""
 AGREEMENT_STEPS = 10
-"""Steps between two words of several processes with each other, and between two looks at the loss on a GPU."""
+"""Steps between two agreements of several processes, and between two checks of the loss on a GPU."""
 
-# What a process has to say after a step; the largest counts. Signals are in between, by their number.
-_GO_ON, _SAVE, _SIGNAL, _DIVERGED = 0, 1, 2, 1000
+# What a process requests after a step; the largest of all processes counts. Signals lie in between, by their number.
+_CONTINUE, _SAVE, _SIGNAL, _DIVERGED = 0, 1, 2, 1000
 
 
 @dataclass
 class Position:
-    """Where a training is: before the batch `batch` of the epoch `epoch`, after `step` steps in all."""
+    """Position of a training: before batch `batch` of epoch `epoch`, after `step` steps in total."""
 
     epoch: int = 0
     batch: int = 0
@@ -49,14 +44,14 @@ class Position:
 
 
 class Trainer:
-    """One run, from building or loading it to its result.
+    """One run, from building or loading it to its last step.
 
     Args:
         config: Of the run.
         machine: The processes that train together.
-        task: What is learned.
-        reporter: Whom to tell.
-        stop: Whether someone wants it to stop.
+        task: Provides data, loss and metrics.
+        reporter: Prints the progress.
+        stop: Whether a signal has arrived.
     """
 
     def __init__(self, config: TrainConfig, machine: Machine, task: Task, reporter: Reporter, stop: Stop) -> None:
@@ -74,19 +69,31 @@ class Trainer:
         self.learner.start()
         self.board = Board(self.folder, self.position.step) if config.tensorboard and machine.is_first else None
 
-    def run(self) -> Result:
-        """Train to the end, test, merge, and write the result."""
+    def run(self) -> None:
+        """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
-        self.reporter.start(Plan(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch))
-        try:
-            with self.clock.measuring("training"):
-                while at.epoch < epochs:
-                    self._train_epoch()
-                    self._close_epoch()
-                self._save_unless_saved()
-            return self._finish()
-        finally:
-            self.reporter.stop()
+        self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
+        with self.clock.measuring("training"):
+            while at.epoch < epochs:
+                self._train_epoch()
+                self._close_epoch()
+            self._save_unless_saved()
+
+    def test(self, model: nn.Module) -> dict[str, float]:
+        """Evaluate a network on the test images."""
+
+        def between() -> None:
+            # The last step of the epoch is complete, so that the run can be saved and stopped here as well.
+            if self.stop.signal and self.machine.world_size == 1:
+                self._leave(self.stop.signal)
+
+        with self._phase("evaluation", "evaluating"):
+            try:
+                return evaluate(self.task, self.machine, model, between)
+            except DataError:
+                if self.machine.world_size == 1:
+                    self._save_unless_saved()
+                raise
 
     def close(self) -> None:
         """Close all files."""
@@ -101,20 +108,22 @@ class Trainer:
             self._before_epoch()
         self.learner.model.train()
         for batch in self._train_batches():
-            add_(self.sums, self.learner.step(batch, at.step))
+            sums, entry = self.learner.step(batch, at.step)
+            add_(self.sums, sums)
             at.batch, at.step = at.batch + 1, at.step + 1
+            self._log(entry)
             self.reporter.step(at.epoch, at.batch, self.task.images_in(batch) * self.machine.world_size)
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
-            self._look_around()
+            self._save_or_stop()
 
     def _train_batches(self) -> Iterator[Any]:
         at = self.position
         try:
             yield from self.learner.train_batches(at.epoch, start=at.batch)
         except Exception as error:
-            # Neither a file that cannot be read any more nor workers that Ctrl-C has ended, where they do not share
-            # this process's handler, are a reason to lose what was learned before.
+            # Save what was learned before a file became unreadable, or before Ctrl-C ended workers that do not share
+            # this process's handler.
             if self.machine.world_size == 1 and self.stop.signal:
                 self._leave(self.stop.signal)
             if self.machine.world_size == 1 and isinstance(error, DataError):
@@ -122,11 +131,15 @@ class Trainer:
             raise
 
     def _before_epoch(self) -> None:
-        at, log_file = self.position, self.learner.method.log_file
         with self._phase("scaling", f"{self.config.method.name}: measuring"):
-            update = self.learner.before_epoch(at.epoch)
-        if update.log and log_file and self.machine.is_first:
-            self.logs[log_file].append({"step": at.step, "epoch": at.epoch, **update.log})
+            update = self.learner.before_epoch(self.position.epoch)
+        self._log(update.log)
+
+    def _log(self, entry: Mapping[str, Any]) -> None:
+        """Append to the method's log."""
+        at, log_file = self.position, self.learner.method.log_file
+        if entry and log_file and self.machine.is_first:
+            self.logs[log_file].append({"step": at.step, "epoch": at.epoch, **entry})
 
     def _close_epoch(self) -> None:
         at, budget = self.position, self.config.budget
@@ -134,7 +147,7 @@ class Trainer:
         values |= _prefixed("train", metrics_of_all(self.task, self.sums))
         if (at.epoch + 1) % budget.evaluate_every == 0 or at.epoch + 1 == budget.epochs:
             self.machine.share_buffers_(self.learner.module)
-            values |= _prefixed("test", self._test(self.machine.for_evaluation(self.learner.model)))
+            values |= _prefixed("test", self.test(self.machine.for_evaluation(self.learner.model)))
         if self.machine.is_first:
             self.logs[METRICS].append({"step": at.step, "epoch": at.epoch, **values})
             self.timings.append({"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
@@ -143,27 +156,13 @@ class Trainer:
         self.reporter.epoch(at.epoch, {name: value for name, value in values.items() if name != "lr"})
         self.sums = {}
         at.epoch, at.batch = at.epoch + 1, 0
-        self._look_around()
+        self._save_or_stop()
 
-    def _test(self, model: nn.Module) -> dict[str, float]:
-        def between() -> None:
-            # The epoch's last step is done, so this is a moment like any other to save and to stop.
-            if self.stop.signal and self.machine.world_size == 1:
-                self._leave(self.stop.signal)
-
-        with self._phase("evaluation", "testing"):
-            try:
-                return evaluate(self.task, self.machine, model, between)
-            except DataError:
-                if self.machine.world_size == 1:
-                    self._save_unless_saved()
-                raise
-
-    def _look_around(self) -> None:
-        """After a step or an epoch: save, stop or go on, all processes alike."""
+    def _save_or_stop(self) -> None:
+        """After a step or an epoch: save, stop or continue, in all processes alike."""
         at, machine = self.position, self.machine
         together = at.step % AGREEMENT_STEPS == 0 or at.batch in (0, self.steps_per_epoch)
-        code = _GO_ON
+        code = _CONTINUE
         if machine.is_first and self._save_is_due():
             code = _SAVE
         if self.stop.signal:
@@ -171,9 +170,9 @@ class Trainer:
         if (together or machine.device.type == "cpu") and self.sums and not bool(self.sums["loss"].isfinite()):
             code = _DIVERGED
         if machine.world_size > 1:
-            code = machine.agree(code) if together else _GO_ON
+            code = machine.agree(code) if together else _CONTINUE
         if code == _DIVERGED:
-            raise self._diverged("loss is")
+            raise self._diverged("loss")
         if code == _SAVE:
             self._save()
         elif code >= _SIGNAL:
@@ -184,8 +183,8 @@ class Trainer:
         at = self.position
         raise InterruptedTraining(
             signal,
-            f"stopped after step {at.step} of {self.config.budget.epochs * self.steps_per_epoch}, and saved.\n"
-            f"To go on: spatialgrad resume {self.folder}",
+            f"stopped and saved after step {at.step} of {self.config.budget.epochs * self.steps_per_epoch}.\n"
+            f"To resume: spatialgrad resume {self.folder}",
         )
 
     def _save_is_due(self) -> bool:
@@ -201,7 +200,7 @@ class Trainer:
 
     def _save(self) -> None:
         if not self.learner.is_finite():
-            raise self._diverged("weights are")
+            raise self._diverged("weights")
         machine, start = self.machine, time.monotonic()
         with self.clock.measuring("checkpoint"):
             state = {
@@ -217,7 +216,7 @@ class Trainer:
         self._save_took = self._saved_at - start
 
     def _write(self, state: dict[str, Any]) -> None:
-        # First the lines, then the checkpoint that knows how many there are.
+        # The logs come first: the checkpoint records their lengths.
         lengths = {name: lines.sync() for name, lines in self.logs.items()}
         self.peak_memory = max(self.peak_memory, peak_memory(self.machine.device))
         rest = {"lines": lengths, "seconds": self.clock.now(), "peak_memory": self.peak_memory}
@@ -230,7 +229,7 @@ class Trainer:
         self.learner.load_state_dict(state)
         self.position = Position(epoch=state["epoch"], batch=state["batch"], step=state["step"])
         self._saved = replace(self.position)
-        self.sums = {name: value.to(self.machine.device) for name, value in self._own_sums(state["sums"]).items()}
+        self.sums = own_sums(state["sums"], self.machine)
         self.clock.load(state["seconds"])
         self.peak_memory = int(state["peak_memory"])
 
@@ -240,59 +239,9 @@ class Trainer:
             lines.cut(0 if state is None else state["lines"].get(name, 0))
         return state
 
-    def _own_sums(self, every: list[Sums]) -> Sums:
-        """What this process has counted of the epoch; with another number of processes, the first takes it all."""
-        if len(every) == self.machine.world_size:
-            return every[self.machine.rank]
-        whole = {name: torch.stack([sums[name] for sums in every]).sum(0) for name in every[0]}
-        return whole if self.machine.is_first else {name: torch.zeros_like(value) for name, value in whole.items()}
-
-    def _finish(self) -> Result:
-        config, machine, task = self.config, self.machine, self.task
-        headline = f"test_{task.headline}"
-        tested = [line for line in machine.on_first(lambda: read_lines(self.folder / METRICS)) if headline in line]
-        trained = {name.removeprefix("test_"): v for name, v in tested[-1].items() if name.startswith("test_")}
-        module = self.learner.whole_module()
-        deployed = self.learner.method.finish(module)
-        test = trained
-        if deployed.merged is not None and deployed.merged.layers:
-            test = self._test(machine.in_precision(deployed.model))
-            check_agreement(trained, test, task, config.machine.precision)
-        training_cost, cost = count(module, task.input_size), count(deployed.model, task.input_size)
-        result = Result(
-            model=config.model.name,
-            dataset=task.description,
-            method=config.method.name,
-            seed=config.seed,
-            epochs=config.budget.epochs,
-            steps=self.position.step,
-            metric=task.headline,
-            value=test[task.headline],
-            test=test,
-            best=max(line[headline] for line in tested),
-            trained=trained,
-            merge_difference=deployed.merged.largest.relative if deployed.merged else None,
-            seconds=self.clock.total,
-            **{f"{phase}_seconds": value for phase, value in self.clock.now().items()},
-            parameters=cost.parameters,
-            macs=cost.macs,
-            training_parameters=training_cost.parameters,
-            training_macs=training_cost.macs,
-            peak_memory_bytes=max(self.peak_memory, peak_memory(machine.device)),
-        )
-        machine.on_first(lambda: self._write_examples(deployed.model))
-        machine.on_first(lambda: result.write(self.folder))
-        return result
-
-    def _write_examples(self, model: nn.Module) -> None:
-        with torch.no_grad():
-            shown = self.task.examples(self.machine.in_precision(model.eval()), NUMBER)
-        if shown is not None:
-            write_examples(self.folder, shown)
-
     @contextmanager
-    def _phase(self, clock_phase: str, told: str) -> Iterator[None]:
-        self.reporter.phase(told)
+    def _phase(self, clock_phase: str, shown: str) -> Iterator[None]:
+        self.reporter.phase(shown)
         try:
             with self.clock.measuring(clock_phase):
                 yield
@@ -301,11 +250,11 @@ class Trainer:
 
     def _diverged(self, what: str) -> DivergedError:
         at, saved = self.position, self._saved
-        last = f"the checkpoint of step {saved.step} is untouched" if saved else "there is no checkpoint yet"
+        last = f"the checkpoint of step {saved.step} is intact" if saved else "there is no checkpoint yet"
         return DivergedError(
-            f"the {what} not finite any more at step {at.step} (epoch {at.epoch + 1}); {last}.\n"
+            f"the {what} became non-finite at step {at.step} (epoch {at.epoch + 1}); {last}.\n"
             f"Try a lower learning rate (--optimizer.lr is {self.config.optimizer.learning_rate:g}), a warm-up "
-            "(--schedule.warmup-epochs 1) or clipping (--optimizer.clip-norm 1), in another folder."
+            "(--schedule.warmup-epochs 1) or clipping (--optimizer.clip-norm 1), in another folder (--out)."
         )
 
 

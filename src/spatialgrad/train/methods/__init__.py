@@ -1,8 +1,10 @@
-"""The training methods by name, all through the one small interface `Method`."""
+"""The training methods by name; all of them implement the interface `Method`."""
 
-from spatialgrad.train.methods.base import Deployed, EpochContext, Method, Update
+from spatialgrad.train.config.options import METHOD_NAMES
+from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import ACB, DBB, RepVGG
 from spatialgrad.train.methods.dyrep import DyRep
+from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
 from spatialgrad.train.methods.scaling import AutocorrelationScaling, MutualInformationScaling, StaticScaling
 
 METHODS: dict[str, type[Method]] = {
@@ -14,7 +16,14 @@ METHODS: dict[str, type[Method]] = {
     "repvgg": RepVGG,
     "dbb": DBB,
     "dyrep": DyRep,
+    "lemma": Lemma,
+    "lemma-unscaled": UnscaledLemma,
 }
-"""Every method; to add one, write its file and name it here."""
+"""Every method; `METHOD_NAMES` lists the same names."""
 
-__all__ = ["METHODS", "Deployed", "EpochContext", "Method", "Update"]
+
+def register_method(name: str, method: type[Method]) -> None:
+    """Make a method available under a name, for `MethodConfig` and `--method`."""
+    METHODS[name] = method
+    if name not in METHOD_NAMES:
+        METHOD_NAMES.append(name)

@@ -1,28 +1,26 @@
-"""What a training method is to the engine: four moments, and a state."""
+"""The interface of a training method to the engine: hooks, and a state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.reparam import MergeReport, merge_with_report
-
-if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.groups import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochContext:
-    """What a method may use before an epoch."""
+    """What a method can use before an epoch."""
 
     epoch: int
     """Counted from 0."""
     batches: Any
-    """The epoch's training batches of this process, the same ones each time they are iterated."""
+    """This process's training batches of the epoch; the same ones in every iteration."""
     forward: Callable[[nn.Module, Any], Any]
     """Runs a batch through the network, in the precision of the training."""
 
@@ -32,66 +30,91 @@ class Update:
     """What a method did before an epoch."""
 
     log: Mapping[str, Any] = field(default_factory=dict)
-    """Goes into the method's log, if there is anything."""
+    """Entry of the method's log; nothing is logged if it is empty."""
     changed_structure: bool = False
-    """Whether the network has other parameters now and must be wrapped anew."""
+    """Whether the network has different parameters now, and must be wrapped again."""
 
 
 NOTHING = Update()
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepContext:
+    """What a method can use after a step."""
+
+    step: int
+    """Counted from 0, over all epochs."""
+    num_steps: int
+    """Of the whole training."""
+    loss: Tensor
+    """The loss of the step, without gradient."""
+    train_beside: Callable[[nn.Module, Optimizer], Tensor]
+    """Trains another network on the same batch, with the same learning rate and dropout; returns its loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Deployed:
-    """The network as it is used after training."""
+    """The network that is used after training."""
 
     model: nn.Module
     merged: MergeReport | None = None
-    """What merging found; None if there was nothing to merge."""
+    """Differences measured while merging; None if there was nothing to merge."""
 
 
 class Method:
-    """The baseline, and what every other method overrides a part of.
+    """The baseline, and the base class of all other methods.
 
-    To add a method: a subclass in a file of its own, and its name in `METHODS`.
+    To add a method, write a subclass and call `register_method`.
 
     Args:
         config: Of the training.
     """
 
     log_file: ClassVar[str | None] = None
-    """File in the run's folder for what updates log."""
+    """Name of the method's log in the run's folder."""
+    merges: ClassVar[bool] = False
+    """Whether branches are merged at the end."""
     grows: ClassVar[bool] = False
     """Whether the structure of the network changes during training."""
+    single_process: ClassVar[bool] = False
+    """Whether the method cannot train in several processes."""
+    headline: ClassVar[str | None] = None
+    """The metric of `results` that is the result of the run; by default the task's headline metric."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 
     def prepare_(self, model: nn.Module) -> None:
-        """Change the new network before anything else sees it."""
+        """Change the newly built network."""
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """See the network and its optimizer before the first step, and before a state is loaded."""
+        """Get the network and its optimizer, before the first step and before a state is loaded."""
 
     def before_epoch(self, context: EpochContext) -> Update:
-        """Do what is due before an epoch."""
+        """Act before an epoch."""
         return NOTHING
 
     def before_step(self, step: int) -> None:
-        """See the gradients before the optimizer uses them."""
+        """Act on the gradients, before the optimizer uses them."""
+
+    def after_step(self, context: StepContext) -> Mapping[str, Any]:
+        """Act after a step; returns an entry of the method's log, or nothing."""
+        return {}
+
+    def results(self) -> dict[str, float]:
+        """Further metrics at the end of the training."""
+        return {}
 
     def finish(self, model: nn.Module) -> Deployed:
-        """Give the network as it is deployed; `model` stays as it is."""
-        return Deployed(model=model)
+        """Return the network to deploy; `model` is not changed."""
+        if not self.merges:
+            return Deployed(model=model)
+        merged = merge_with_report(model)
+        return Deployed(model=merged.model, merged=merged.report)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the method needs to go on, in plain values and tensors."""
+        """The state that a resumed training needs, in plain values and tensors."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; called before the states of network and optimizer are loaded."""
-
-
-def deploy_by_merging(model: nn.Module) -> Deployed:
-    """Every block as one convolution."""
-    merged = merge_with_report(model)
-    return Deployed(model=merged.model, merged=merged.report)
+        """Load a state; called before the states of network and optimizer are loaded."""

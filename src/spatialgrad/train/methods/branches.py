@@ -7,21 +7,18 @@ from typing import ClassVar
 from torch import nn
 
 from spatialgrad import reparam
-from spatialgrad.train.methods.base import Deployed, Method, deploy_by_merging
+from spatialgrad.train.methods.base import Method
 
 
 class Branched(Method):
-    """Every suitable convolution becomes a block with branches, from the first step to the last."""
+    """Replaces every suitable convolution by a block with branches for the whole training."""
 
+    merges = True
     block: ClassVar[reparam.Reparameterization]
 
     def prepare_(self, model: nn.Module) -> None:
-        """Put the blocks in."""
+        """Insert the blocks."""
         reparam.reparameterize_(model, self.block)
-
-    def finish(self, model: nn.Module) -> Deployed:
-        """Merge the blocks."""
-        return deploy_by_merging(model)
 
 
 class ACB(Branched):

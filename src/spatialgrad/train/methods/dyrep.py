@@ -1,4 +1,4 @@
-"""DyRep: branches grow while the network trains."""
+"""DyRep: branches that grow during training."""
 
 from __future__ import annotations
 
@@ -9,31 +9,28 @@ from torch import nn
 from torch.optim import Optimizer
 
 from spatialgrad import reparam
-from spatialgrad.train.methods.base import NOTHING, Deployed, EpochContext, Method, Update, deploy_by_merging
+from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
+from spatialgrad.train.runs.folder import GROWTH
 
 
 class DyRep(Method):
-    """Grows the most promising convolution now and then, and cuts branches that fall behind."""
+    """Periodically grows the most important convolution, and cuts unimportant branches."""
 
-    log_file = "growth.jsonl"
-    grows = True
+    log_file = GROWTH
+    merges = grows = True
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Record scores whenever this optimizer steps."""
-        self.controller = reparam.DyRep(model, optimizer, self.config.dyrep.for_dyrep(self.config.seed))
+        self.controller = reparam.DyRep(model, optimizer, self.config.dyrep.with_seed(self.config.seed))
 
     def before_epoch(self, context: EpochContext) -> Update:
-        """Adjust the structure when it is time."""
+        """Adjust the structure when it is due."""
         if not self.controller.due(context.epoch):
             return NOTHING
         number = min(self.config.dyrep.batches, len(context.batches))
         adjustment = self.controller.adjust(context.batches, number, forward=context.forward)
         log = {"grown": adjustment.grown, "cut": {name: list(cut) for name, cut in adjustment.cut.items()}}
         return Update(log=log, changed_structure=adjustment.changed)
-
-    def finish(self, model: nn.Module) -> Deployed:
-        """Merge what has grown."""
-        return deploy_by_merging(model)
 
     def state_dict(self) -> dict[str, Any]:
         """The grown structure and the scores."""

@@ -1,4 +1,4 @@
-"""Spatial gradient scaling: measured by mutual information or autocorrelation, or given by two ratios."""
+"""Spatial gradient scaling: measured by mutual information or autocorrelation, or set by two ratios."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from spatialgrad.sgs.matrices import scaling_from_ratios
 from spatialgrad.sgs.measure import Dependence
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
+from spatialgrad.train.runs.folder import SCALINGS
 
 
 class MutualInformationScaling(Method):
     """Scalings from the mutual information of neighbouring pixels: the paper's method."""
 
-    log_file = "scalings.jsonl"
+    log_file = SCALINGS
     dependence: ClassVar[Dependence | None] = "mutual-information"
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -36,7 +37,7 @@ class MutualInformationScaling(Method):
         )
 
     def before_epoch(self, context: EpochContext) -> Update:
-        """Measure the scalings anew when it is time."""
+        """Measure the scalings when an update is due."""
         if not self.sgs.due(context.epoch):
             return NOTHING
         number = min(self.config.scaling.batches, len(context.batches))
@@ -48,13 +49,13 @@ class MutualInformationScaling(Method):
         return self.sgs.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over scalings."""
+        """Load scalings."""
         self.sgs.load_state_dict(state)
 
     def _logged(self) -> Update:
         scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
         log: dict[str, Any] = {"update": self.sgs.num_updates, "scalings": scalings}
-        if self.sgs.num_updates <= 1:  # the first line says which layers are left alone
+        if self.sgs.num_updates <= 1:  # once is enough for the layers that take no part
             log["skipped"] = self.sgs.skipped
         return Update(log=log)
 
@@ -66,7 +67,7 @@ class AutocorrelationScaling(MutualInformationScaling):
 
 
 class StaticScaling(MutualInformationScaling):
-    """One scaling of all 3×3 kernels, the same for the whole training."""
+    """One fixed scaling of all 3×3 kernels."""
 
     dependence = None
 
@@ -76,5 +77,5 @@ class StaticScaling(MutualInformationScaling):
         self.sgs.set_scalings(scaling_from_ratios(self.config.scaling.alpha, self.config.scaling.beta))
 
     def before_epoch(self, context: EpochContext) -> Update:
-        """Nothing is measured; the scalings are logged once."""
+        """Log the scalings once; nothing is measured."""
         return self._logged() if context.epoch == 0 else NOTHING

@@ -1,1 +1,1 @@
-"""A run on disk: its folder and the files in it."""
+"""A run on disk, and what it prints."""

@@ -1,11 +1,10 @@
-"""What a training tells while it runs: bars on a terminal, plain lines everywhere else."""
+"""What a training prints while it runs: progress bars on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import (
@@ -21,44 +20,41 @@ from rich.table import Column
 from rich.text import Text
 
 REFRESH = 0.25
-"""Seconds between two looks at the running totals, which make a GPU wait, and between two drawings of the bars."""
+"""Seconds between two reads of the running totals, which make a GPU wait, and between two redraws of the bars."""
 SILENCE = 60.0
-"""Seconds without a line after which a long epoch says how far it is, where there are no bars."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How much there is to do, and how much of it is done."""
-
-    epochs: int
-    steps_per_epoch: int
-    epoch: int = 0
-    batch: int = 0
+"""Seconds between two progress lines of a long epoch, where there are no bars."""
 
 
 class Reporter:
-    """Tells nothing: for all processes but the first."""
+    """Prints nothing: for all processes but the first."""
 
     wants_totals = False
-    """Whether the running totals should be read and shown now."""
+    """Whether to call `totals` now."""
 
-    def start(self, plan: Plan) -> None:
-        """Training begins, or goes on."""
+    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
+        """Training starts, or resumes.
+
+        Args:
+            epochs: Of the whole training.
+            steps_per_epoch: Of each epoch.
+            epoch: Number of completed epochs.
+            batch: Number of completed steps of the current epoch.
+        """
 
     def step(self, epoch: int, batch: int, images: int) -> None:
-        """A step is done."""
+        """A step is complete."""
 
     def totals(self, metrics: Mapping[str, float]) -> None:
-        """The running averages of the epoch."""
+        """Show the running averages of the epoch."""
 
     def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """An epoch is done."""
+        """An epoch is complete."""
 
     def phase(self, name: str) -> None:
-        """Something other than training begins, such as a test; an empty name means training again."""
+        """Another phase than training starts, such as an evaluation; an empty name ends it."""
 
     def message(self, text: str) -> None:
-        """Something that a user should know."""
+        """Print a message for the user."""
 
     def stop(self) -> None:
         """Training has ended."""
@@ -89,7 +85,7 @@ class _Speaking(Reporter):
             self._pause, self._paused_at = self._pause + now - self._paused_at, None
 
     def rate(self) -> float:
-        """Training images a second since the epoch began."""
+        """Training images per second since the start of the epoch."""
         return self._images / max(1e-9, time.perf_counter() - self._since - self._pause)
 
     def restart_clock(self) -> None:
@@ -101,7 +97,7 @@ class _Speaking(Reporter):
 
     @contextmanager
     def surviving(self) -> Iterator[None]:
-        """Go on in silence when the terminal, or the other end of a pipe, is gone; the run's folder has it all."""
+        """Continue silently when the terminal, or the other end of a pipe, is gone; the run's folder has everything."""
         try:
             yield
         except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
@@ -109,7 +105,7 @@ class _Speaking(Reporter):
 
 
 class _Bars(_Speaking):
-    """Two bars on a terminal: the whole training, and the epoch with loss, accuracy and images a second."""
+    """Two bars on a terminal: the whole training, and the epoch with its metrics and images per second."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -124,12 +120,12 @@ class _Bars(_Speaking):
             refresh_per_second=1 / REFRESH,
         )
 
-    def start(self, plan: Plan) -> None:
-        self._steps, self._epochs = plan.steps_per_epoch, plan.epochs
-        done = plan.epoch * self._steps + plan.batch
-        self._whole = self.bars.add_task("training", total=plan.epochs * self._steps, completed=done, note="")
-        self._now = self.bars.add_task(f"epoch {plan.epoch + 1}", total=self._steps, completed=plan.batch, note="")
-        self._at = (plan.epoch, plan.batch)
+    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
+        self._steps, self._epochs = steps_per_epoch, epochs
+        done = epoch * steps_per_epoch + batch
+        self._whole = self.bars.add_task("training", total=epochs * steps_per_epoch, completed=done, note="")
+        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=steps_per_epoch, completed=batch, note="")
+        self._at = (epoch, batch)
         with self.surviving():
             self.bars.start()
         self.restart_clock()
@@ -172,14 +168,14 @@ class _Bars(_Speaking):
 
 
 class _PlainLines(_Speaking):
-    """A line per epoch, and one a minute within long ones: for log files."""
+    """A line per epoch, and one per minute within long epochs: for log files."""
 
     interval = SILENCE
 
-    def start(self, plan: Plan) -> None:
-        self._plan = plan
+    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
+        self._steps, self._epochs = steps_per_epoch, epochs
         self._looked = time.perf_counter()
-        self._began, self._done_before = time.perf_counter(), plan.epoch * plan.steps_per_epoch + plan.batch
+        self._began, self._done_before = time.perf_counter(), epoch * steps_per_epoch + batch
         self.restart_clock()
 
     def step(self, epoch: int, batch: int, images: int) -> None:
@@ -188,33 +184,37 @@ class _PlainLines(_Speaking):
 
     def totals(self, metrics: Mapping[str, float]) -> None:
         epoch, batch = self._at
-        where = f"epoch {epoch + 1}/{self._plan.epochs} step {batch}/{self._plan.steps_per_epoch}"
+        where = f"epoch {epoch + 1}/{self._epochs} step {batch}/{self._steps}"
         self.message(f"{where}  {describe(metrics)} · {self.rate():,.0f} images/s · {self._left(epoch, batch)} left")
 
     def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
         rate = f" · {self.rate():,.0f} images/s" if self._images else ""
-        left = f" · {self._left(epoch + 1, 0)} left" if epoch + 1 < self._plan.epochs else ""
-        self.message(f"epoch {epoch + 1}/{self._plan.epochs}  {describe(metrics)}{rate}{left}")
+        left = f" · {self._left(epoch + 1, 0)} left" if epoch + 1 < self._epochs else ""
+        self.message(f"epoch {epoch + 1}/{self._epochs}  {describe(metrics)}{rate}{left}")
         self._looked = time.perf_counter()
         self.restart_clock()
 
     def _left(self, epoch: int, batch: int) -> str:
-        steps = self._plan.steps_per_epoch
-        at = epoch * steps + batch
+        at = epoch * self._steps + batch
         seconds_per_step = (time.perf_counter() - self._began) / max(1, at - self._done_before)
-        return duration(seconds_per_step * (self._plan.epochs * steps - at))
+        return duration(seconds_per_step * (self._epochs * self._steps - at))
 
 
 def make_reporter(console: Console | None, *, first: bool) -> Reporter:
-    """Bars on a terminal, lines elsewhere, nothing in processes other than the first."""
+    """Bars on a terminal, lines elsewhere, nothing in all processes but the first."""
     if not first:
         return Reporter()
     console = console or Console()
     return _Bars(console) if console.is_terminal and not console.is_dumb_terminal else _PlainLines(console)
 
 
+def show_metric(name: str, value: float) -> str:
+    """The headline metric of a result as text: shares in per cent, distances as they are."""
+    return f"{value:.1e}" if name == "distance" else f"{100 * value:.2f} %"
+
+
 def describe(metrics: Mapping[str, float]) -> str:
-    """Metrics in a few words: losses as they are, shares in per cent."""
+    """Metrics as text: losses as they are, shares in per cent."""
     parts = []
     for name, value in metrics.items():
         small = name == "lr" or (name.endswith("loss") and value < 0.01)
@@ -224,7 +224,7 @@ def describe(metrics: Mapping[str, float]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as text, such as "2 h 05 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -233,7 +233,7 @@ def duration(seconds: float) -> str:
 
 
 class _Note(ProgressColumn):
-    """What the numbers are now; for the whole training, the first of the tasks, also the time."""
+    """The latest metrics; for the first bar, the whole training, also the elapsed and remaining time."""
 
     def render(self, task: Task) -> Text:
         note = task.fields["note"]

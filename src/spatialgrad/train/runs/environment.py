@@ -1,4 +1,4 @@
-"""What a run ran on: versions, commit, hardware."""
+"""The environment of a run: versions, commit, hardware."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("spatialgrad", "torch", "numpy", "lightning-fabric", "kornia", "torc
 
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
-    """Everything that may change a result or its speed, in plain values."""
+    """Everything that may affect a result or its speed, as JSON values."""
     return {
         "python": platform.python_version(),
         "versions": {name: version for name in PACKAGES if (version := _version(name)) is not None},
@@ -34,18 +34,17 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
 
 
 def _version(package: str) -> str | None:
+    if package == "spatialgrad":
+        # Of the code that runs, which need not be installed; importing the package here would be a cycle.
+        return str(sys.modules[package].__version__)
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        if package == "spatialgrad":
-            import spatialgrad
-
-            return spatialgrad.__version__
         return None
 
 
 def _commit() -> str | None:
-    """The commit of the package's source tree, with a mark if files were changed since; None for an installed one."""
+    """The commit of the source tree, marked if files were changed since; None if the package is installed."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -56,7 +55,7 @@ def _commit() -> str | None:
 
     try:
         if not git("ls-files", Path(__file__).name):
-            return None  # inside a repository that is not ours
+            return None  # in someone else's repository
         return git("rev-parse", "HEAD") + ("-changed" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return None
@@ -65,7 +64,7 @@ def _commit() -> str | None:
 def _memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # not every system knows these names
+    except (ValueError, OSError):  # not available on every system
         return None
 
 

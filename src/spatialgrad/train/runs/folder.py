@@ -1,4 +1,4 @@
-"""A run is a folder: who may write to it, and the files in it."""
+"""A run is a folder: the names of its files, who may write to it, and how they are written."""
 
 from __future__ import annotations
 
@@ -15,29 +15,41 @@ from typing import IO, Any
 
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import differences, from_dict, to_dict
+from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError, FolderInUseError, OtherConfigError, StorageError
-from spatialgrad.train.runs.checkpoint import UNFINISHED, replacing
 
-CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.json"
-METRICS, TIMINGS, LOCK = "metrics.jsonl", "timings.jsonl", "run.lock"
+CONFIG, ENVIRONMENT, RESULT, LOCK = "config.json", "environment.json", "result.json", "run.lock"
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+SCALINGS, GROWTH, DISTANCES = "scalings.jsonl", "growth.jsonl", "distances.jsonl"
+"""What methods log."""
+CHECKPOINT, PREVIOUS_CHECKPOINT = "checkpoint.pt", "checkpoint.previous.pt"
+DAMAGED_CHECKPOINT = "checkpoint.damaged.pt"
+EXAMPLES, EXAMPLES_INDEX = "examples", "examples.json"
+"""Folder of pictures, and the file in it that lists them."""
+TENSORBOARD = "tensorboard"
+WEIGHTS, ONNX = "model.pt", "model.onnx"
+"""What exports are called by default."""
+
+UNFINISHED = ".writing"
+"""Suffix of a file that was being written when its process was killed."""
 LOCK_ATTEMPTS = 5
 
-# A process does not lock itself out with these locks, so it has to remember.
+# These locks do not exclude the process that holds them, so it has to keep track itself.
 _HELD: set[Path] = set()
 
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """Hold a folder for this process alone, and make it if it is not there.
+    """Lock a folder for this process, and create it if necessary.
 
-    The system gives the lock back when the process ends, however it ends.
+    The system releases the lock when the process ends, however it ends.
 
     Args:
-        folder: To hold.
-        name: Of the file that is locked; a folder can be held for several things.
+        folder: To lock.
+        name: Lock file; a folder can have several locks.
 
     Raises:
-        FolderInUseError: If another process holds it.
+        FolderInUseError: If another process holds the lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,8 +65,8 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         except (BlockingIOError, PermissionError) as error:
             file.seek(0)
             raise FolderInUseError(
-                f"{folder} is in use by {file.read().strip() or 'another process'}. Wait for it, or train in another "
-                "folder with --out."
+                f"{folder} is in use by {file.read().strip() or 'another process'}. Wait until it ends, or choose "
+                "another folder with --out."
             ) from error
         _HELD.add(path)
         try:
@@ -67,8 +79,8 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def is_locked(folder: Path, name: str = LOCK) -> bool:
-    """Whether a process holds a folder."""
-    if folder.resolve() / name in _HELD:  # opening and closing the file would give the lock back
+    """Whether a process holds the lock of a folder."""
+    if folder.resolve() / name in _HELD:  # opening and closing the file would release the lock
         return True
     try:
         with open(folder / name, "r+") as file:
@@ -81,25 +93,24 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
 
 
 def claim(folder: Path, config: TrainConfig) -> None:
-    """Write a run's config into its folder, or check that it is the one that is there.
+    """Write a run's config to its folder, or check that the folder holds the same one.
 
     Raises:
-        OtherConfigError: If the folder holds a run with another config; the message shows the differences.
+        OtherConfigError: If the folder holds a run with a different config; the message lists the differences.
     """
     path = folder / CONFIG
     if path.exists():
         differing = differences(read_config(folder), config)
         if differing:
-            lines = [f"  {name}: {there!r} there, {asked!r} asked for" for name, (there, asked) in differing.items()]
-            raise OtherConfigError(
-                "\n".join([f"{folder} holds a run with another config:", *lines, "Choose another folder with --out."])
-            )
+            lines = [f"  {flag(name)}: {there!r} there, {now!r} requested" for name, (there, now) in differing.items()]
+            header, way_out = f"{folder} holds a run with a different config:", "Choose another folder with --out."
+            raise OtherConfigError("\n".join([header, *lines, way_out]))
         return
     strangers = sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith((".lock", UNFINISHED)))
     if strangers:
         raise OtherConfigError(
-            f"{folder} is not a run's folder: it holds {', '.join(strangers[:3])} but no {CONFIG}. Choose another one "
-            "with --out."
+            f"{folder} is not a run's folder: it holds {', '.join(strangers[:3])} but no {CONFIG}. Choose another "
+            "folder with --out."
         )
     write_json(path, to_dict(config))
 
@@ -108,7 +119,7 @@ def read_config(folder: Path) -> TrainConfig:
     """The config of the run in a folder.
 
     Raises:
-        ConfigError: If there is none, or it cannot be understood.
+        ConfigError: If there is none, or it is invalid.
     """
     path = Path(folder) / CONFIG
     try:
@@ -119,14 +130,43 @@ def read_config(folder: Path) -> TrainConfig:
         raise ConfigError(f"{path}: {error}") from error
 
 
+@contextmanager
+def replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces `path` once it is complete and on disk.
+
+    Args:
+        path: The file to replace.
+        keep_as: Where to move the old file.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}{UNFINISHED}")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if keep_as is not None and path.exists():
+            path.replace(keep_as)
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error.strerror or error}. Existing files are unchanged.") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
 def write_json(path: Path, values: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     with replacing(path) as file:
         file.write(json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file of JSON lines; a last line that is still being written is left out."""
+    """The entries of a file of JSON lines, without a last line that is still being written."""
     if not path.exists():
         return []
     text = path.read_text()
@@ -134,10 +174,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Lines:
-    """A file of JSON lines that only grows, and can be cut back to where a checkpoint was.
+    """A file of JSON lines that only grows, and can be truncated to its length at a checkpoint.
 
     Args:
-        path: The file; it is made with the first line.
+        path: The file; created with the first line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,31 +188,31 @@ class Lines:
         """Add a line."""
         rest = json.dumps(values, ensure_ascii=False).encode() + b"\n"
         try:
-            while rest:  # the system may take a part only
+            while rest:  # the system may write only a part
                 rest = rest[self._opened().write(rest) :]
         except OSError as error:
             raise StorageError(
-                f"cannot write to {self.path}: {error.strerror or error}. The checkpoints are untouched."
+                f"cannot write to {self.path}: {error.strerror or error}. The checkpoints are unchanged."
             ) from error
 
     def sync(self) -> int:
-        """Bring everything to the disk; the length of the file."""
+        """Flush everything to disk, and return the length of the file."""
         if self._file is None:
             return self.path.stat().st_size if self.path.exists() else 0
         os.fsync(self._file.fileno())
         return os.fstat(self._file.fileno()).st_size
 
     def cut(self, length: int) -> None:
-        """Drop what was written after a checkpoint, which knows the length of that time.
+        """Truncate the file to its length at a checkpoint.
 
         Raises:
-            StorageError: If the file has become shorter since.
+            StorageError: If it is shorter than that.
         """
         there = self.path.stat().st_size if self.path.exists() else 0
         if there < length:
             raise StorageError(
-                f"{self.path} has {there} bytes, but the checkpoint was written when it had {length}: it was changed "
-                "or lost since. Put it back, or train in another folder with --out."
+                f"{self.path} has {there} bytes, but had {length} when the checkpoint was written. Restore it, or "
+                "choose another folder with --out."
             )
         if there > length:
             self.close()
@@ -187,16 +227,16 @@ class Lines:
     def _opened(self) -> io.FileIO:
         if self._file is None:
             _drop_unfinished_line(self.path)
-            # Without a buffer, which would still be full of what a full disk did not take.
+            # Unbuffered: a buffer would keep what a full disk did not take.
             self._file = open(self.path, "ab", buffering=0)
         return self._file
 
 
 def _lock(file: IO[str]) -> None:
-    """Take the lock, or raise; someone who only looks whether it is taken has it for a moment, too."""
+    """Take the lock, or raise; `is_locked` in another process holds it for a moment, hence the attempts."""
     for attempt in range(LOCK_ATTEMPTS):
         try:
-            # Not flock: worker processes would inherit that, and hold it on when this process is killed.
+            # Not flock: worker processes would inherit it, and keep it when this process is killed.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except (BlockingIOError, PermissionError):
@@ -206,7 +246,16 @@ def _lock(file: IO[str]) -> None:
 
 
 def _drop_unfinished_line(path: Path) -> None:
-    """Cut off a line that was being written when its process was killed."""
+    """Remove a line that was being written when its process was killed."""
     content = path.read_bytes() if path.is_file() else b""
     if content and not content.endswith(b"\n"):
         os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

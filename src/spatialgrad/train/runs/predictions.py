@@ -1,4 +1,4 @@
-"""Pictures of what a network predicts beside the truth: `examples/` in a run's folder, for people and for reports."""
+"""Example predictions beside the ground truth: pictures in `examples/` of a run's folder."""
 
 from __future__ import annotations
 
@@ -10,54 +10,47 @@ from pathlib import Path
 from torch import Tensor
 
 from spatialgrad.train.errors import StorageError
-from spatialgrad.train.runs.checkpoint import replacing
+from spatialgrad.train.runs.folder import EXAMPLES, EXAMPLES_INDEX, replacing, write_json
 
-FOLDER, INDEX = "examples", "examples.json"
-NUMBER = 6
-"""Examples that a finished run shows."""
+NUM_EXAMPLES = 6
+"""Number of examples of a finished run."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
-    """One test image as pictures side by side."""
+class Pictures:
+    """Pictures of one test image, to be shown side by side."""
 
     caption: str
-    """What a report writes below them."""
     images: Mapping[str, Tensor]
     """Pictures by title, such as `image`, `truth` and `prediction`: uint8 of shape (3, height, width)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
-    """What a task has to show."""
+class Gallery:
+    """Pictures of several test images, and the meaning of their colours."""
 
-    examples: Sequence[Example] = ()
+    examples: Sequence[Pictures] = ()
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    """What each colour, red, green and blue from 0 to 255, stands for."""
+    """Colours (red, green and blue from 0 to 255) by what they stand for."""
 
 
-def write_examples(folder: Path, shown: Examples) -> None:
-    """Write the pictures into a run's folder, and an index of them as JSON.
-
-    The index comes last, so that it names only what is there.
-    """
-    from spatialgrad.train.runs.folder import write_json  # which knows configs, which know tasks, which know this file
-
-    target = folder / FOLDER
+def write_examples(folder: Path, gallery: Gallery) -> None:
+    """Write pictures to a run's folder, and then an index of them as JSON."""
+    target = folder / EXAMPLES
     try:
         target.mkdir(exist_ok=True)
     except OSError as error:
         raise StorageError(f"cannot write to {target}: {error.strerror or error}") from error
     entries = []
-    for number, example in enumerate(shown.examples):
+    for number, example in enumerate(gallery.examples):
         files = {title: f"{number:02d}-{title}.png" for title in example.images}
         for title, name in files.items():
             with replacing(target / name) as file:
                 file.write(_png(example.images[title]))
         images = [{"title": title, "file": name} for title, name in files.items()]
         entries.append({"caption": example.caption, "images": images})
-    legend = [{"name": name, "colour": "#{:02x}{:02x}{:02x}".format(*rgb)} for name, rgb in shown.legend.items()]
-    write_json(target / INDEX, {"examples": entries, "legend": legend})
+    legend = [{"name": name, "colour": "#{:02x}{:02x}{:02x}".format(*rgb)} for name, rgb in gallery.legend.items()]
+    write_json(target / EXAMPLES_INDEX, {"examples": entries, "legend": legend})
 
 
 def _png(picture: Tensor) -> bytes:

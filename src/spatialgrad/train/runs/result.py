@@ -1,4 +1,4 @@
-"""What came out of a run: `result.json`."""
+"""The result of a run: `result.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spatialgrad.train.runs.folder import RESULT, write_json
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came out of a run, and what it took."""
+    """The result of a run and its cost."""
 
     model: str
     dataset: str
@@ -25,17 +25,17 @@ class Result:
     epochs: int
     steps: int
     metric: str
-    """Name of the headline metric, such as accuracy."""
+    """Name of the headline metric, such as accuracy; the method's own for some methods."""
     value: float
-    """The headline metric on the test images after the last epoch, of the network as it is deployed."""
+    """The headline metric of the deployed network on the test images after the last epoch."""
     test: dict[str, float]
     """All metrics of the deployed network."""
     best: float
-    """The best headline metric of any epoch that was tested."""
+    """The best headline metric of all evaluated epochs; `value` if it is the method's own."""
     trained: dict[str, float]
-    """The metrics of the network as it was trained; the same as `test` where nothing was merged."""
+    """The task's metrics of the network before merging; those of `test` if nothing was merged."""
     merge_difference: float | None
-    """Largest relative difference that merging made to a layer's output; None where nothing was merged."""
+    """Largest relative change of a layer's output by merging; None if nothing was merged."""
     seconds: float
     """Time of all phases, over all sessions."""
     training_seconds: float
@@ -48,18 +48,18 @@ class Result:
     macs: int
     """Multiply-accumulates of one image through the deployed network."""
     training_parameters: int
-    """Of the network as it was trained at the end, with its branches."""
+    """Of the network at the end of training, with its branches."""
     training_macs: int
     peak_memory_bytes: int
-    """On a GPU what was allocated on it; on a CPU the largest size of the process, data included."""
+    """On a GPU, the memory allocated on it; on a CPU, the peak size of the process, data included."""
 
     def write(self, folder: Path) -> None:
-        """Write the file that says that the run is finished."""
+        """Write `result.json`, which marks the run as finished."""
         write_json(folder / RESULT, {self.metric: self.value, **asdict(self)})
 
 
 def read_result(folder: Path) -> Result | None:
-    """The result of a finished run, or None."""
+    """The result of a run; None if it has not finished."""
     path = Path(folder) / RESULT
     if not path.exists():
         return None
@@ -68,7 +68,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most memory that this process has used until now, in bytes."""
+    """The peak memory of this process so far, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

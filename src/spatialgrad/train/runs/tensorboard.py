@@ -1,4 +1,4 @@
-"""TensorBoard events of a run, for those who asked for them."""
+"""TensorBoard events of a run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.runs.folder import TENSORBOARD
 
 
 class Board:
@@ -14,15 +15,15 @@ class Board:
 
     Args:
         folder: Of the run.
-        step: From which the run goes on; later events of an interrupted session are hidden.
+        step: From which the run resumes; later events of an interrupted session are hidden.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError("--tensorboard needs the package tensorboard: pip install tensorboard") from error
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step)
+            raise ConfigError("--tensorboard needs tensorboard: pip install tensorboard") from error
+        self._writer: Any = SummaryWriter(str(folder / TENSORBOARD), purge_step=step)
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Write one value for each name."""
@@ -30,5 +31,5 @@ class Board:
             self._writer.add_scalar(name.replace("_", "/", 1), value, step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending events."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Where the time goes, added up over all sessions of a run."""
+"""Time spent in each phase, summed over all sessions of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PHASES = ("training", "evaluation", "scaling", "checkpoint")
 
 
 class Clock:
-    """Seconds of each phase; what is in none of them, such as loading data, is not counted."""
+    """Measures the seconds of each phase; time outside all phases, such as loading data, is not counted."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -19,7 +19,7 @@ class Clock:
 
     @contextmanager
     def measuring(self, phase: str) -> Iterator[None]:
-        """Count the time in here to a phase; the phase outside goes on afterwards."""
+        """Count the time in this block to a phase; the enclosing phase continues afterwards."""
         outside = self._switch(phase)
         try:
             yield
@@ -32,12 +32,12 @@ class Clock:
         return sum(self.now().values())
 
     def now(self) -> dict[str, float]:
-        """Seconds of each phase until now."""
+        """Seconds of each phase so far."""
         running = time.perf_counter() - self._since
         return {phase: value + (running if phase == self._phase else 0.0) for phase, value in self.seconds.items()}
 
     def load(self, seconds: Mapping[str, float]) -> None:
-        """Go on from the seconds of an earlier session."""
+        """Continue from the seconds of an earlier session."""
         self.seconds = {phase: float(seconds.get(phase, 0.0)) for phase in PHASES}
 
     def _switch(self, phase: str | None) -> str | None:

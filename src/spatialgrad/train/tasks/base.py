@@ -1,49 +1,49 @@
-"""What is learned: the data, the network's ends, the loss and the metrics, as the engine sees them."""
+"""The interface of a task to the engine: data, network, loss and metrics."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sized
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.data.batches import batch_bounds
-
-if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import TrainConfig
-    from spatialgrad.train.runs.predictions import Examples
+from spatialgrad.data.batches import batch_bounds, eval_batches, train_batches
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.runs.predictions import Gallery
 
 Sums = dict[str, Tensor]
-"""Totals that simply add up over batches and processes; `Task.metrics` turns them into averages."""
+"""Totals that add up over batches and processes; `Task.metrics` turns them into averages."""
 
 
 class SizedIterable(Iterable[Any], Sized, Protocol):
-    """Batches with a length; the same ones each time they are iterated."""
+    """Batches with a length; the same ones in every iteration."""
 
 
 class Task(ABC):
     """A task with its data loaded.
 
-    To add one: a subclass in a file of its own, and its name in `TASKS`.
+    To add one, write a subclass and call `register_task`.
 
     Args:
         config: Of the training.
-        device: Where batches go.
+        device: Of the batches.
     """
 
     dataset: Any
-    """With a `description`, and the splits `train` and `test`, which have lengths."""
+    """Has a `description` and the splits `train` and `test`, which have lengths."""
+    augmentation: Any
+    """Of the training images, as the data set's batches take it; None for none."""
     headline: str
-    """The metric that a result is known by; larger is better. The data set may decide about it."""
+    """Name of the main metric; larger is better. It may depend on the data set."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
 
     @property
     def description(self) -> str:
-        """What a report calls the data."""
+        """Description of the data for reports."""
         return str(self.dataset.description)
 
     @property
@@ -53,38 +53,51 @@ class Task(ABC):
 
     @property
     def num_test(self) -> int:
-        """Test images."""
+        """Number of test images."""
         return len(self.dataset.test)
 
     @abstractmethod
     def build_model(self) -> nn.Module:
-        """A new network for these data; a function of torch's seed."""
+        """A new network for the data set; a function of torch's seed."""
 
     def steps_per_epoch(self, world_size: int) -> int:
-        """Batches of each process in an epoch."""
+        """Number of batches of each process in an epoch."""
         return len(self.cut_into_batches(world_size))
 
     def batch_size(self, number: int, world_size: int) -> int:
-        """Images of one batch of an epoch, over all processes."""
+        """Number of images in one batch of an epoch, summed over all processes."""
         first, last = self.cut_into_batches(world_size)[number]
         return last - first
 
     def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
-        """The first and one past the last image of each batch of an epoch."""
+        """The bounds (first, last + 1) of each batch of an epoch."""
         data = self.config.data
         return batch_bounds(len(self.dataset.train), data.batch_size, world_size=world_size, drop_last=data.drop_last)
 
-    @abstractmethod
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """An epoch's batches, from the one with the number `start`: a function of seed, epoch and rank."""
+        """The batches of an epoch from number `start`; a function of seed, epoch and rank."""
+        return train_batches(
+            self.dataset,
+            self.config.data.batch_size,
+            seed=self.config.seed,
+            epoch=epoch,
+            augmentation=self.augmentation,
+            start=start,
+            drop_last=self.config.data.drop_last,
+            **self._loading(rank, world_size),
+        )
 
-    @abstractmethod
     def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """The test batches: every image once, over all processes."""
+        return eval_batches(self.dataset, self.eval_batch_size(world_size), **self._loading(rank, world_size))
+
+    def eval_batch_size(self, world_size: int) -> int:
+        """Number of images in a test batch, summed over all processes."""
+        return self.config.data.batch_size
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
-        """The mean loss of a training batch, and its totals (without gradient)."""
+        """The mean loss of a training batch, and its totals without gradients."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module, batch: Any) -> Sums:
@@ -92,33 +105,37 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, sums: Sums) -> dict[str, float]:
-        """Averages, among them `loss` and the headline."""
+        """Averages, including `loss` and the headline metric."""
 
     def forward(self, model: nn.Module, batch: Any) -> Any:
-        """Run the network over a batch's images, whatever comes out."""
+        """Run the network on the images of a batch."""
         return model(batch[0])
 
     def share(self, batch: Any, number: int, world_size: int) -> float | Tensor:
-        """How much of the mean loss over all processes' batches together is this process's, by default by images.
+        """This process's share of the mean loss over all processes; by default its share of the images.
 
         Args:
             batch: Of this process.
-            number: Of the batch in its epoch.
+            number: Of the batch within its epoch.
             world_size: Number of processes.
         """
         return self.images_in(batch) / self.batch_size(number, world_size)
 
-    def examples(self, model: nn.Module, number: int) -> Examples | None:
-        """What a network in evaluation mode predicts for some test images, as pictures; None where there are none."""
+    def examples(self, model: nn.Module, number: int) -> Gallery | None:
+        """Pictures of a network's predictions for some test images; None if the task has none."""
         return None
 
     def images_in(self, batch: Any) -> int:
-        """How many images a batch holds."""
+        """Number of images in a batch."""
         return len(batch[0])
+
+    def _loading(self, rank: int, world_size: int) -> dict[str, Any]:
+        workers = self.config.machine.workers
+        return {"rank": rank, "world_size": world_size, "device": self.device, "num_workers": workers}
 
 
 def total(value: Tensor) -> Tensor:
-    """A number as part of a total: exact enough for any epoch, where the device can do it."""
+    """A number as a term of a total, in double precision where the device supports it."""
     value = value.detach()
     return value.float() if value.device.type == "mps" else value.double()
 

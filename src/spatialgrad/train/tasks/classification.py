@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,25 +13,21 @@ from spatialgrad.data import (
     Augmentation,
     ImageDataset,
     MemorySplit,
-    eval_batches,
     load_dataset,
     stratified_indices,
-    train_batches,
     validation_split,
 )
 from spatialgrad.models import create_model
-from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
+from spatialgrad.train.config.groups import DataConfig, TrainConfig
+from spatialgrad.train.config.validation import require
+from spatialgrad.train.tasks.base import Sums, Task, total
 from spatialgrad.train.tasks.parts import limited
 
-if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import DataConfig, TrainConfig
-
 LARGEST_ON_DEVICE = 2 << 30
-"""Bytes of images up to which a data set in memory is kept on the device, where batches are then put together."""
+"""Maximum number of bytes of a data set that is kept on the GPU, where its batches are then assembled."""
 EVAL_FACTOR = 2
-"""Test batches on a GPU are larger than training batches, as they need no memory for a backward pass. On a CPU they
-would only leave its cache sooner."""
+"""Test batches on a GPU are larger than training batches by this factor, as they need no memory for a backward pass. On
+a CPU they would only fit its cache less well."""
 
 
 class Classification(Task):
@@ -56,33 +52,9 @@ class Classification(Task):
             model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=self.dataset.channels
         )
 
-    def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """An epoch's augmented images and labels."""
-        return train_batches(
-            self.dataset,
-            self.config.data.batch_size,
-            seed=self.config.seed,
-            epoch=epoch,
-            augmentation=self.augmentation,
-            rank=rank,
-            world_size=world_size,
-            start=start,
-            drop_last=self.config.data.drop_last,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
-
-    def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """The test images and labels."""
-        factor = 1 if self.device.type == "cpu" else EVAL_FACTOR
-        return eval_batches(
-            self.dataset,
-            self.config.data.batch_size * factor,
-            rank=rank,
-            world_size=world_size,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
+    def eval_batch_size(self, world_size: int) -> int:
+        """Twice the training batch on a GPU."""
+        return self.config.data.batch_size * (1 if self.device.type == "cpu" else EVAL_FACTOR)
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
         """Cross entropy."""
@@ -92,7 +64,7 @@ class Classification(Task):
         return loss, _sums(loss, logits, labels)
 
     def evaluate(self, model: nn.Module, batch: Any) -> Sums:
-        """Cross entropy and right answers."""
+        """Cross entropy and correct predictions."""
         images, labels = batch
         logits = model(images)
         return _sums(F.cross_entropy(logits, labels), logits, labels)
@@ -106,14 +78,13 @@ class Classification(Task):
 def load_images(config: DataConfig) -> ImageDataset[Any]:
     """The data set that a config describes."""
     size = config.image_size
-    if isinstance(size, tuple):
-        raise ConfigError(f"invalid data.image_size: {size!r} must be one number for classification")
-    dataset = load_dataset(config.name, config.root, image_size=size)
+    require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
+    dataset = load_dataset(config.name, config.root, image_size=cast("int | None", size))
     if config.validation:
         dataset = validation_split(dataset, config.validation, seed=config.split_seed)
 
     def choose(images: Any, limit: int) -> Tensor:
-        """The same share of every class."""
+        """Equal shares of all classes."""
         return stratified_indices(images.labels, limit / len(images), seed=config.split_seed)[1]
 
     return limited(dataset, config, choose)

@@ -1,32 +1,36 @@
-"""Human pose: a heat map for every joint, learned by their mean squared error, and scored by PCK or PCKh."""
+"""Human pose: a heat map for every joint, trained with mean squared error, and scored by PCK or PCKh."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import eval_batches, train_batches
 from spatialgrad.data.pose import PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
-from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
-from spatialgrad.train.tasks.heatmaps import decode, encode, to_map, usual_sigma
-from spatialgrad.train.tasks.keypoints import count_right, mean_over_joints
+from spatialgrad.train.config.groups import DataConfig, TrainConfig
+from spatialgrad.train.config.validation import require
+from spatialgrad.train.runs.predictions import Gallery, Pictures
+from spatialgrad.train.tasks.base import Sums, Task, total
+from spatialgrad.train.tasks.keypoints import (
+    LEGEND,
+    count_right,
+    decode,
+    draw_skeleton,
+    encode,
+    mean_over_joints,
+    to_map,
+    usual_sigma,
+)
 from spatialgrad.train.tasks.parts import part_of
-from spatialgrad.train.tasks.skeletons import LEGEND, draw_skeleton
-
-if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import DataConfig, TrainConfig
-    from spatialgrad.train.runs.predictions import Examples
 
 DIVISOR = 32
-"""Sides of images are multiples of this: the network shrinks them so many times before it enlarges them."""
+"""The sides of images are multiples of this, the total stride of the backbone."""
 
 
 class Pose(Task):
@@ -53,59 +57,31 @@ class Pose(Task):
         model = self.config.model
         return create_model(model.name, num_classes=self.skeleton.num_joints, width=model.width)
 
-    def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """An epoch's augmented images, with joints, visibility and lengths."""
-        return train_batches(
-            self.dataset,
-            self.config.data.batch_size,
-            seed=self.config.seed,
-            epoch=epoch,
-            augmentation=self.augmentation,
-            rank=rank,
-            world_size=world_size,
-            start=start,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
-
-    def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """The test images, with joints, visibility and lengths."""
-        return eval_batches(
-            self.dataset,
-            self.config.data.batch_size,
-            rank=rank,
-            world_size=world_size,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
-
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
-        """Mean squared error of the visible joints' maps."""
+        """Mean squared error of the heat maps of visible joints."""
         maps = model(batch[0])
         loss = self._error(maps, batch)
         return loss, self._sums(loss, maps.detach(), batch)
 
     def evaluate(self, model: nn.Module, batch: Any) -> Sums:
-        """Mean squared error, and joints in the right places."""
+        """Mean squared error, and counts of correct joints."""
         maps = self.predict(model, batch[0])
         return self._sums(self._error(maps, batch), maps, batch)
 
     def predict(self, model: nn.Module, images: Tensor) -> Tensor:
-        """The heat maps of images; with `pose.flip_test`, the mean of those of the image and of its mirror image."""
+        """The heat maps of images; with `pose.flip_test`, averaged with those of the mirror images."""
         maps = model(images)
         if not self.config.pose.flip_test:
             return maps
         return (maps + mirror_joints(model(images.flip(3)).flip(3), self.skeleton, dim=1)) / 2
 
     def metrics(self, sums: Sums) -> dict[str, float]:
-        """Mean loss, and the share of right joints."""
+        """Mean loss, and mean share of correct joints."""
         value = mean_over_joints(sums["right"], sums["scored"], self.skeleton.scored)
         return {"loss": float(sums["loss"]) / int(sums["images"]), self.headline: value}
 
-    def examples(self, model: nn.Module, number: int) -> Examples:
-        """Skeletons of some test images, evenly spread over them: the truth and what is predicted."""
-        from spatialgrad.train.runs.predictions import Example, Examples
-
+    def examples(self, model: nn.Module, number: int) -> Gallery:
+        """Evenly spaced test images with the true and the predicted skeletons."""
         make = PersonMaker(people=self.dataset.test, skeleton=self.skeleton, size=self.size)
         shown = []
         for index in torch.linspace(0, self.num_test - 1, min(number, self.num_test)).long().tolist():
@@ -116,16 +92,16 @@ class Pose(Task):
             pictures = {
                 "image": draw_skeleton(image, joints, torch.zeros_like(visible), self.skeleton),
                 "truth": draw_skeleton(image, joints, visible, self.skeleton),
-                # Of hidden joints, no one knows whether they are right.
+                # Without hidden joints, whose true position is unknown.
                 "prediction": draw_skeleton(image, found[0], visible, self.skeleton),
             }
             which = list(self.skeleton.scored)
-            caption = f"{int(right[which].sum())} of {int(scored[which].sum())} joints right"
-            shown.append(Example(caption=caption, images=pictures))
-        return Examples(examples=shown, legend=LEGEND)
+            caption = f"{int(right[which].sum())} of {int(scored[which].sum())} joints correct"
+            shown.append(Pictures(caption=caption, images=pictures))
+        return Gallery(examples=shown, legend=LEGEND)
 
     def _error(self, maps: Tensor, batch: Any) -> Tensor:
-        """The mean over images, so that images of several processes weigh the same; hidden joints add nothing."""
+        """Mean over images, so that images of all processes have equal weight; hidden joints contribute 0."""
         _, joints, visible, _ = batch
         side = maps.shape[-1]
         places = to_map(joints, MAP_STRIDE)
@@ -148,6 +124,6 @@ def load_people(config: DataConfig) -> PoseDataset:
     """The data set that a config describes."""
     dataset: PoseDataset = load_for("pose", config.name, config.root)
     size = dataset.image_size if config.image_size is None else config.image_size
-    if not isinstance(size, int) or size % DIVISOR:
-        raise ConfigError(f"invalid data.image_size: {size!r} must be one multiple of {DIVISOR} for pose")
+    valid = isinstance(size, int) and size % DIVISOR == 0
+    require(valid, "data.image_size", size, f"must be one multiple of {DIVISOR} for pose")
     return part_of(replace(dataset, image_size=size), config)

@@ -1,4 +1,4 @@
-"""Semantic segmentation: cross entropy with an auxiliary head, and the mean intersection over union.
+"""Semantic segmentation: cross entropy with an auxiliary head, and mean intersection over union.
 
 The metrics come from one confusion matrix over all pixels of all test images, which adds up over batches and processes.
 """
@@ -6,29 +6,26 @@ The metrics come from one confusion matrix over all pixels of all test images, w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spatialgrad.data.batches import eval_batches, train_batches
+from spatialgrad.data.batches import eval_batches
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset
 from spatialgrad.data.warp import STILL, Geometry, Size
 from spatialgrad.models import create_model
 from spatialgrad.torch_utils.distributed import all_reduce_
+from spatialgrad.train.config.groups import DataConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.runs.predictions import Example, Examples
-from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, total
+from spatialgrad.train.runs.predictions import Gallery, Pictures
+from spatialgrad.train.tasks.base import Sums, Task, total
 from spatialgrad.train.tasks.parts import part_of
 
-if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import DataConfig, TrainConfig
-
-
 LARGEST_SHOWN = 512
-"""Longest side of example pictures, in pixels: street scenes as they are would make reports too large to open."""
+"""Maximum side of example pictures in pixels: full-size street scenes would make reports too large to open."""
 
 
 class Segmentation(Task):
@@ -41,11 +38,11 @@ class Segmentation(Task):
         self.dataset: SegmentationDataset = load_masks(config.data)
         options = config.segmentation
         usual = Geometry(scale=options.scale, rotation=options.rotation, flip=True)
-        self.geometry = usual if config.data.augment else STILL
+        self.augmentation = usual if config.data.augment else STILL
 
     @property
     def input_size(self) -> tuple[int, ...]:
-        """Shape of one test image, which the network gets whole."""
+        """Shape of one whole test image."""
         return (len(self.dataset.mean), *self.dataset.image_size)
 
     def build_model(self) -> nn.Module:
@@ -54,47 +51,24 @@ class Segmentation(Task):
         return create_model(model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=channels)
 
     def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
-        """The first and one past the last image of each batch; two images per process at least."""
+        """The bounds of each batch; at least two images per process."""
         number, batch_size = len(self.dataset.train), self.config.data.batch_size
         if min(number, batch_size) < 2 * world_size:
             # The mean over a whole image is a single value, which batch normalization cannot normalize.
             raise ConfigError(
-                f"{self.config.model.name} needs at least 2 images per process in a batch: data.batch_size is "
-                f"{batch_size} for {world_size} processes, of {number} training images"
+                f"{self.config.model.name} needs at least 2 images per process in a batch: --batch-size is "
+                f"{batch_size} for {world_size} processes, with {number} training images"
             )
         return super().cut_into_batches(world_size)
 
-    def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """An epoch's moved crops and their masks."""
-        return train_batches(
-            self.dataset,
-            self.config.data.batch_size,
-            seed=self.config.seed,
-            epoch=epoch,
-            augmentation=self.geometry,
-            rank=rank,
-            world_size=world_size,
-            start=start,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
-
-    def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
-        """The whole test images and their masks; a batch has no more pixels than one of training."""
+    def eval_batch_size(self, world_size: int) -> int:
+        """At most as many pixels per process as in training."""
         (height, width), (rows, columns) = self.dataset.image_size, self.dataset.crop_size
         per_process = self.config.data.batch_size // world_size
-        number = max(1, per_process * rows * columns // (height * width))
-        return eval_batches(
-            self.dataset,
-            number * world_size,
-            rank=rank,
-            world_size=world_size,
-            device=self.device,
-            num_workers=self.config.machine.workers,
-        )
+        return max(1, per_process * rows * columns // (height * width)) * world_size
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
-        """Cross entropy of the pixels that have a class, and that of the auxiliary head with its weight."""
+        """Mean cross entropy over the labelled pixels, plus the weighted one of the auxiliary head."""
         images, masks = batch
         logits, auxiliary = model(images)
         own, weighted = cross_entropy(logits, masks), cross_entropy(auxiliary, masks)
@@ -102,30 +76,30 @@ class Segmentation(Task):
         return loss, self._sums(own, logits, masks) | {"auxiliary_loss": total(weighted) * _labelled(masks)}
 
     def evaluate(self, model: nn.Module, batch: Any) -> Sums:
-        """Cross entropy and the confusion of the classes."""
+        """Cross entropy and the confusion matrix."""
         images, masks = batch
         logits = model(images)
         return self._sums(cross_entropy(logits, masks), logits, masks)
 
     def metrics(self, sums: Sums) -> dict[str, float]:
-        """Mean loss, mean intersection over union, mean accuracy of the classes and accuracy of all pixels."""
+        """Mean loss, mean intersection over union, mean class accuracy and pixel accuracy."""
         pixels = max(1, int(sums["confusion"].sum()))
         losses = {name: float(value) / pixels for name, value in sums.items() if name.endswith("loss")}
         return losses | scores(sums["confusion"])
 
     def forward(self, model: nn.Module, batch: Any) -> Any:
-        """Run the network with both of its heads, so that the auxiliary one is measured as well."""
+        """Run the network with both heads, so that the auxiliary one is measured, too."""
         return model(batch[0], auxiliary=True)
 
     def share(self, batch: Any, number: int, world_size: int) -> float | Tensor:
-        """The share of the pixels that have a class, as one process would weigh them."""
+        """The share of the labelled pixels, so that every pixel has the same weight."""
         own = _labelled(batch[1])
         every = own.clone()
         all_reduce_([(every, "sum")])
         return own / every.clamp(min=1)
 
-    def examples(self, model: nn.Module, number: int) -> Examples:
-        """Test images from the first to the last, with the true and the predicted classes in colours."""
+    def examples(self, model: nn.Module, number: int) -> Gallery:
+        """Evenly spaced test images with the true and the predicted classes in colour."""
         dataset, examples = self.dataset, []
         chosen = torch.linspace(0, len(dataset.test) - 1, min(number, len(dataset.test))).round().long()
         batches = eval_batches(replace(dataset, test=dataset.test.select(chosen)), 1, device=self.device)
@@ -139,9 +113,9 @@ class Segmentation(Task):
                 "prediction": coloured(predicted[::step, ::step], dataset),
             }
             name = dataset.test.name(index).replace("\\", "/").rsplit("/", 1)[-1]
-            caption = f"{name}: {100 * found['allacc']:.1f} % of the pixels right"
-            examples.append(Example(caption=caption, images=pictures))
-        return Examples(examples=examples, legend=dataset.classes)
+            caption = f"{name}: {100 * found['allacc']:.1f} % of the pixels correct"
+            examples.append(Pictures(caption=caption, images=pictures))
+        return Gallery(examples=examples, legend=dataset.classes)
 
     def _sums(self, loss: Tensor, logits: Tensor, masks: Tensor) -> Sums:
         predicted = logits.detach().argmax(1)
@@ -161,17 +135,17 @@ def load_masks(config: DataConfig) -> SegmentationDataset:
 
 
 def cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
-    """The mean over all pixels that have a class; 0 where none has one.
+    """The mean over all labelled pixels; 0 if there are none.
 
     Args:
         logits: Shape (images, classes, height, width).
-        masks: Shape (images, height, width), int64; `IGNORE` is no class.
+        masks: Shape (images, height, width), int64; `IGNORE` marks unlabelled pixels.
     """
     return F.cross_entropy(logits, masks, ignore_index=IGNORE, reduction="sum") / _labelled(masks).clamp(min=1)
 
 
 def confusion_matrix(predicted: Tensor, masks: Tensor, num_classes: int) -> Tensor:
-    """Pixels by their true class (rows) and their predicted class (columns), int64; pixels without a class left out."""
+    """Counts of labelled pixels by true class (rows) and predicted class (columns), int64."""
     from torchmetrics.functional.classification import multiclass_confusion_matrix
 
     return multiclass_confusion_matrix(
@@ -180,17 +154,16 @@ def confusion_matrix(predicted: Tensor, masks: Tensor, num_classes: int) -> Tens
 
 
 def scores(confusion: Tensor) -> dict[str, float]:
-    """What a confusion matrix says about a network.
+    """The metrics of a confusion matrix.
 
     Args:
-        confusion: Of `confusion_matrix`, or a sum of such.
+        confusion: From `confusion_matrix`, or a sum of several.
 
     Returns:
-        `miou`: intersection over union, mean over the classes that were predicted or were there. `macc`: share of its
-        pixels that was found, mean over the classes that were there. `allacc`: share of all pixels that was found.
-        Each is 0 where there is nothing to take a mean of.
+        `miou`: mean intersection over union of the classes that occur or are predicted. `macc`: mean accuracy of the
+        classes that occur. `allacc`: accuracy of all labelled pixels. Each is 0 if there are no such classes or pixels.
     """
-    table = confusion.cpu().double()  # not every device knows 64 bits
+    table = confusion.cpu().double()  # not every device supports 64 bits
     right, true, predicted = table.diag(), table.sum(1), table.sum(0)
     union = true + predicted - right
     return {
@@ -201,14 +174,14 @@ def scores(confusion: Tensor) -> dict[str, float]:
 
 
 def coloured(classes: Tensor, dataset: SegmentationDataset) -> Tensor:
-    """Classes of pixels, (height, width), as a picture, (3, height, width) of uint8; without a class, black."""
+    """Classes, (height, width), as a picture, (3, height, width) of uint8; unlabelled pixels are black."""
     palette = torch.zeros(256, 3, dtype=torch.uint8)
     palette[: dataset.num_classes] = torch.tensor(list(dataset.classes.values()), dtype=torch.uint8)
     return palette[classes].permute(2, 0, 1)
 
 
 def _smaller(image: Tensor, step: int) -> Tensor:
-    """An image, (3, height, width) of uint8, with one pixel for each square of `step` × `step`."""
+    """Downsample an image, (3, height, width) of uint8, by `step`."""
     return F.avg_pool2d(image.float(), step, ceil_mode=True).round().to(torch.uint8)
 
 

@@ -1,8 +1,12 @@
+"""Learning rates are those of PyTorch's schedulers, and parameters are grouped by their settings."""
+
+from dataclasses import replace
+
 import pytest
 import torch
 
-from spatialgrad.train import ScheduleConfig
-from spatialgrad.train.engine.schedule import learning_rate
+from spatialgrad.train import OptimizerConfig, ScheduleConfig
+from spatialgrad.train.engine.optim import build_optimizer, learning_rate
 
 
 def curve(config, epochs=10, steps=7, largest=0.1):
@@ -46,3 +50,14 @@ def test_warmup_rises_and_then_the_schedule_begins():
     assert values[14] == pytest.approx(0.1)
     assert values[14:] == sorted(values[14:], reverse=True)
     assert values[-1] < 0.001
+
+
+def test_weight_decay_without_norms_and_biases():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 2))
+    config = OptimizerConfig(name="sgd", weight_decay=1e-4, decay_norms_and_biases=False)
+    decay, rest = build_optimizer(config, model).param_groups
+    assert [tuple(p.shape) for p in decay["params"]] == [(4, 3, 3, 3), (2, 4)]
+    assert [p.ndim for p in rest["params"]] == [1] * 4
+    assert (decay["weight_decay"], rest["weight_decay"]) == (1e-4, 0.0)
+    (everything,) = build_optimizer(replace(config, decay_norms_and_biases=True), model).param_groups
+    assert len(everything["params"]) == 6

@@ -1,0 +1,128 @@
+"""The names of methods and tasks, and the groups of a config that only some of them use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Annotated, get_args
+
+from tyro.conf import arg
+
+from spatialgrad.reparam import DyRepConfig
+from spatialgrad.sgs.step_hook import Apply
+from spatialgrad.train.config.validation import as_config_error, at_least, check_name, flag, require
+
+METHOD_NAMES = [
+    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
+    *("lemma", "lemma-unscaled"),
+]
+"""The keys of `spatialgrad.train.METHODS`."""
+TASK_NAMES = ["classification", "segmentation", "pose"]
+"""The keys of `spatialgrad.train.TASKS`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodConfig:
+    """Training method."""
+
+    name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHOD_NAMES)}}}")] = "sgs"
+    """baseline: plain training. sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling). acb, repvgg, dbb:
+    branches that are merged at the end. dyrep: branches that grow during training (see dyrep). lemma: a branched and a
+    scaled network side by side (lemma-unscaled: without scaling), to measure how far their kernels are apart."""
+
+    def __post_init__(self) -> None:
+        check_name("method", self.name, METHOD_NAMES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScalingConfig:
+    """Gradient scaling, for the methods sgs, sgs-autocorrelation and sgs-static."""
+
+    k: float = 5.0
+    """Larger k flattens G; k = 1 uses S as it is."""
+    warmup: int = 1
+    """Epochs before the first update of the scalings."""
+    every: int = 5
+    """Epochs between two updates."""
+    batches: int = 2
+    """Number of training batches that an update measures."""
+    apply: Apply = "gradient"
+    """gradient: scale the gradient before the optimizer uses it. update: scale the optimizer's update (the paper's
+    Adagrad*). auto: gradient if the optimizer is linear in it, update otherwise."""
+    bins: int | None = None
+    """Number of histogram bins; by default Sturges' rule."""
+    drop_near: bool = False
+    """Ignore pairs of pixels with nearly equal values, as the paper does on ImageNet."""
+    alpha: float = 1.25
+    """sgs-static: ratio of the centre to the edges of a 3×3 kernel."""
+    beta: float = 1.7
+    """sgs-static: ratio of the centre to the corners of a 3×3 kernel."""
+
+    def __post_init__(self) -> None:
+        at_least(0, self, "scaling", "warmup")
+        at_least(1, self, "scaling", "every", "batches")
+        at_least(2, self, "scaling", "bins")
+        check_name(flag("scaling.apply"), self.apply, get_args(Apply))
+        for name in ("k", "alpha", "beta"):
+            value = getattr(self, name)
+            require(math.isfinite(value) and value > 0, f"scaling.{name}", value, "must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyRepGroup(DyRepConfig):
+    """Growing and cutting branches, for the method dyrep; the defaults are those of its paper for CIFAR."""
+
+    batches: int = 20
+    """Number of training batches that measure the statistics of new branches."""
+    seed: int = field(default=0, init=False, repr=False)
+    """Not an option of its own: `with_seed` sets it to the seed of the training."""
+
+    def __post_init__(self) -> None:
+        at_least(1, self, "dyrep", "interval", "max_depth", "batches")
+        with as_config_error("--dyrep: "):
+            DyRepConfig.__post_init__(self)
+
+    def with_seed(self, seed: int) -> DyRepConfig:
+        """The settings of the controller that grows and cuts."""
+        values = {each.name: getattr(self, each.name) for each in fields(DyRepConfig)}
+        return DyRepConfig(**{**values, "seed": seed})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentationConfig:
+    """Segmentation; the defaults are those of PSPNet on Cityscapes."""
+
+    auxiliary: float = 0.4
+    """Weight of the auxiliary head's loss."""
+    scale: tuple[float, float] = (0.5, 2.0)
+    """Smallest and largest factor by which training images are resized before cropping."""
+    rotation: float = 10.0
+    """Largest rotation of training images in degrees, in either direction; half of the images are rotated."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", tuple(self.scale))
+        at_least(0, self, "segmentation", "auxiliary")
+        low, high = self.scale
+        require(0 < low <= high, "segmentation.scale", self.scale, "must be two positive numbers, the smaller first")
+        require(0 <= self.rotation <= 180, "segmentation.rotation", self.rotation, "must be from 0 to 180 degrees")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoseConfig:
+    """Human pose; the defaults are those of the pose ResNet on MPII."""
+
+    sigma: float | None = None
+    """Standard deviation of the target Gaussians in heat-map pixels; by default 2 for 64 × 64 maps, in proportion for
+    other sizes, and at least 1."""
+    scale: float = 0.25
+    """Standard deviation, and largest deviation from 1, of the random scale of training crops."""
+    rotation: float = 30.0
+    """Standard deviation of the random rotation in degrees; 60 % of the training crops are rotated."""
+    flip_test: bool = True
+    """Average the heat maps of each test image and its mirror image."""
+
+    def __post_init__(self) -> None:
+        valid = self.sigma is None or (math.isfinite(self.sigma) and self.sigma > 0)
+        require(valid, "pose.sigma", self.sigma, "must be positive")
+        require(0 <= self.scale < 1, "pose.scale", self.scale, "must be at least 0 and below 1")
+        require(0 <= self.rotation <= 90, "pose.rotation", self.rotation, "must be from 0 to 90 degrees")
