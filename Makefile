@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 SETUP := pyproject.toml constraints.txt
-# Core, reparameterization and distributed training depend on torch and numpy alone; these are the tools of their tests.
-CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
+# The oldest versions that pyproject.toml allows; numpy 1.26 needs Python 3.11 or 3.12.
 OLDEST := torch==2.6.0 numpy==1.26.0 numba==0.61.0
+# The method, reparameterization and distributed training need torch and numpy alone, and their tests these tools.
+CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
 CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
 
 .DEFAULT_GOAL := help
@@ -67,7 +68,7 @@ benchmark: $(VENV)/.test ## Every benchmark, one after the other.
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
 docs: $(VENV)/.test ## Build the documentation into site/.
-	$(VENV)/bin/mkdocs build --strict
+	$(VENV)/bin/python -m sphinx -qW --keep-going docs site
 
 clean: ## Remove the environment and everything built.
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

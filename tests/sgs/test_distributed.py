@@ -25,7 +25,7 @@ SPREADS = {"even": ([0, 1], [2, 3]), "uneven": ([0, 1, 2], [3]), "nothing for on
 FULLY_SHARD = pytest.param(
     "fully_shard",
     marks=pytest.mark.skipif(
-        not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot shard on a processor (2.6 on GPUs only)"
+        not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards on GPUs only, as 2.6 does"
     ),
 )
 WRAPPERS = ["plain", "ddp", FULLY_SHARD]
