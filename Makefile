@@ -3,9 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 SETUP := pyproject.toml constraints.txt
+# The oldest versions that pyproject.toml allows; numpy 1.26 needs Python 3.11 or 3.12.
+OLDEST := torch==2.6.0 numpy==1.26.0 numba==0.61.0
+# The method, reparameterization and distributed training need torch and numpy alone, and their tests these tools.
+CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
+CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint browser docs benchmark clean
+.PHONY: help demo test quick oldest newest lint browser docs benchmark clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +44,21 @@ browser: ## Chromium, in which the report's pages are tested, where it is missin
 quick: $(VENV)/.test ## The tests that do not take minutes.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
+$(VENV)-oldest/.test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-oldest
+	@echo "Installing the oldest supported torch, numpy and numba into $(VENV)-oldest ..."
+	@$(VENV)-oldest/bin/python -m pip --disable-pip-version-check install -q -e . $(OLDEST) $(CORE_TOOLS)
+	@touch $@
+
+oldest: $(VENV)-oldest/.test ## Test the core with the oldest supported torch, in an environment of its own.
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist loadgroup $(CORE_TESTS) $(PYTEST_ARGS)
+
+newest: ## Test the core with the newest torch, in an environment of its own.
+	$(PYTHON) -m venv $(VENV)-newest
+	@echo "Installing the newest torch, numpy and numba into $(VENV)-newest ..."
+	@$(VENV)-newest/bin/python -m pip --disable-pip-version-check install -q --upgrade -e . torch numpy numba $(CORE_TOOLS)
+	$(VENV)-newest/bin/python -m pytest -n 2 --dist loadgroup $(CORE_TESTS) $(PYTEST_ARGS)
+
 lint: $(VENV)/.test ## ruff and mypy.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -48,7 +68,7 @@ benchmark: $(VENV)/.test ## Every benchmark, one after the other.
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
 docs: $(VENV)/.test ## Build the documentation into site/.
-	$(VENV)/bin/mkdocs build --strict
+	$(VENV)/bin/python -m sphinx -qW --keep-going docs site
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,10 +25,10 @@ def main() -> None:
         *(nn.Flatten(), nn.Linear(32 * 3 * 3, data.num_classes)),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    sgs = SpatialGradientScaling(model, optimizer)  # 1: finds the convolutions
+    sgs = SpatialGradientScaling(model, optimizer)  # 1: detects the convolutions
 
     for epoch in range(2):
-        if sgs.due(epoch):  # 2: after the first epoch, and then every few
+        if sgs.due(epoch):  # 2: before the epochs 1, 5, 10, ...
             sgs.update(loader, batches=2)  # 3: measures what each convolution sees
         model.train()
         for x, y in loader:

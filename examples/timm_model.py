@@ -21,8 +21,8 @@ def main() -> None:
     loader = DataLoader(train, batch_size=50, shuffle=True)
 
     model = timm.create_model("resnet10t", in_chans=1, num_classes=data.num_classes)
-    # Lookahead steps through another optimizer, which is the one that is scaled. Adaptive optimizers divide a factor
-    # on the gradient out again, so that with them the factor goes on the update.
+    # Lookahead wraps another optimizer, which is detected and scaled. Adaptive optimizers divide a factor on the
+    # gradient out again; with apply="auto" they get it on the update instead.
     optimizer = create_optimizer_v2(model, "lookahead_adamw", lr=2e-3)
     sgs = SpatialGradientScaling(model, optimizer, apply="auto")
     print(sgs)

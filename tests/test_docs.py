@@ -1,14 +1,23 @@
-"""Every Python block of the README and the documentation runs, page by page, in order."""
+"""README and documentation: code that runs, links that lead somewhere, a site that is complete and looks right."""
 
+import importlib
+import pkgutil
 import re
-import warnings
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import spatialgrad
+from support.browser import browser, opening  # noqa: F401 (fixtures)
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REPOSITORY = "https://github.com/spatialgrad/spatialgrad"
+SITE = "https://spatialgrad.github.io/spatialgrad/"
+IMAGES = "https://raw.githubusercontent.com/spatialgrad/spatialgrad/main/"
 
 
 # The frameworks' own advice and deprecations.
@@ -24,20 +33,88 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
         exec(compile("\n" * line + match[1], str(ROOT / page), "exec"), namespace)
 
 
+def in_checkout(link):
+    """The file that an absolute link to the repository or to the site stands for; None for links elsewhere."""
+    if link.startswith(SITE):
+        return ROOT / "docs" / link.removeprefix(SITE).replace(".html", ".md")
+    for prefix in (f"{REPOSITORY}/blob/main/", f"{REPOSITORY}/tree/main/", IMAGES):
+        if link.startswith(prefix):
+            return ROOT / link.removeprefix(prefix)
+    return None
+
+
 @pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
 def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text()
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
+        if "://" not in link:
+            assert page != "README.md", f"{link} leads nowhere outside of a checkout"
+        target = in_checkout(link) if "://" in link else (ROOT / page).parent / link
+        assert target is None or target.exists(), f"{page} links to {link}"
 
 
+def test_every_place_names_the_same_addresses():
+    project = (ROOT / "pyproject.toml").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f'Repository = "{REPOSITORY}"' in project
+    assert f'Documentation = "{SITE}"' in project
+    assert f"repository-code: {REPOSITORY}\n" in citation
+    assert f"url: {SITE}\n" in citation
+
+
+def public_names():
+    """Every package with an `__all__`, and the callbacks, with what they export."""
+    for name in ("lightning", "transformers"):
+        yield f"spatialgrad.integrations.{name}", ["SpatialGradientScalingCallback"]
+    packages = [module.name for module in pkgutil.iter_modules(spatialgrad.__path__) if module.ispkg]
+    for package in ("spatialgrad", *(f"spatialgrad.{name}" for name in packages if name != "integrations")):
+        exported = getattr(importlib.import_module(package), "__all__", [])
+        yield package, [name for name in exported if not name.startswith("__")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-qW", "--keep-going", str(ROOT / "docs"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+# One build, on one worker, for all tests of the site.
 @pytest.mark.slow
-def test_the_site_builds(tmp_path):
-    mkdocs = pytest.importorskip("mkdocs.commands.build")
-    from mkdocs.config import load_config
+@pytest.mark.xdist_group("site")
+class TestSite:
+    def test_the_api_reference_is_complete(self, site):
+        text = "".join(page.read_text() for page in site.glob("api/*.html"))
+        for package, names in public_names():
+            missing = [name for name in names if f'id="{package}.{name}"' not in text]
+            assert not missing, f"docs/api/ does not show {', '.join(missing)} of {package}"
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True)
-        mkdocs.build(config)
-    assert (tmp_path / "methods" / "sgs" / "index.html").stat().st_size > 10_000
+    def test_every_constant_and_field_is_explained(self, site):
+        """Their docstrings are found by our own extension, not by Sphinx."""
+        text = (site / "api" / "train.html").read_text()
+        for name in ("METHODS", "BudgetConfig.epochs"):
+            entry = text.split(f'id="spatialgrad.train.{name}"')[1].split("</dl>")[0]
+            assert re.search(r"<dd><p>\w+", entry), name
+
+    def test_formulas_are_typeset_without_a_script(self, site):
+        text = (site / "method.html").read_text()
+        assert text.count("<math") >= 4
+        assert not re.search(r"<script[^>]*(mathjax|katex)", text, re.IGNORECASE)
+
+    def test_pages_need_no_network_and_no_sideways_scrolling(self, site, opening):  # noqa: F811
+        for path in sorted(site.rglob("*.html")):
+            with opening(path) as opened:
+                assert all(url.startswith(("file:", "data:")) for url in opened.requests), path
+                wide = opened.page.eval_on_selector_all(
+                    "html, pre", "all => all.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+                )
+                assert not wide, f"{path} scrolls sideways: {wide[0][:200]}"
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_the_home_page_says_it_all_on_one_screen(self, site, opening, scheme):  # noqa: F811
+        with opening(site / "index.html", height=800, color_scheme=scheme) as opened:
+            for selector in ("h1", ".hero-code", f".hero-picture img.only-{scheme}", ".facts"):
+                box = opened.page.locator(selector).bounding_box()
+                assert box["width"] > 300
+                assert box["y"] + box["height"] <= 800, selector

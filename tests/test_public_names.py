@@ -1,7 +1,10 @@
 """The public names are a contract: one that vanishes, or an import that grows heavy, fails here."""
 
+import importlib
 import subprocess
 import sys
+
+import pytest
 
 import spatialgrad
 
@@ -19,10 +22,46 @@ PUBLIC = {
     "scaling_from_ratios",
 }
 
+PACKAGES = {
+    "models": """
+        Backbone BackboneError BasicBlock Bottleneck MobileNetV2 ModelInfo PSPNet PoseResNet PreActResNet
+        PyramidNet ResNet SEBasicBlock ShuffleNet VGG Xception create_model list_models load_backbone_
+        model_info register
+    """,
+    "data": """
+        Augmentation Batches CorruptDataError DataError DatasetInfo FolderSplit ImageDataset MemorySplit
+        MissingDataError People PoseDataset SegmentationDataset Split UnreachableError data_root eval_batches
+        get_dataset_files list_datasets load_dataset load_for masked_eval_batches masked_train_batches
+        steps_per_epoch stratified_indices train_batches validation_split
+    """,
+    "train": """
+        BudgetConfig CheckpointError ConfigError DataConfig DeployError DivergedError FolderInUseError
+        GrowthConfig InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
+        OtherConfigError PoseConfig RECIPES ROWS Result ScalingConfig ScheduleConfig SegmentationConfig
+        StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_model read_config
+        read_lines read_result recipe resume train with_row
+    """,
+    "studies": """
+        Arm Plan Published SCALES STUDIES Scale Search Study StudyRecord get_study list_studies make_plan
+        read_study
+    """,
+    "report": """
+        write_report
+    """,
+}
+"""The same for the packages above it; those of `spatialgrad.reparam` are held beside its tests."""
+
 
 def test_inventory():
     assert set(spatialgrad.__all__) == PUBLIC
     assert all(hasattr(spatialgrad, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_inventory_of_packages(package):
+    module = importlib.import_module(f"spatialgrad.{package}")
+    assert sorted(module.__all__) == sorted(PACKAGES[package].split())
+    assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_methods_of_the_class():
