@@ -1,8 +1,8 @@
 """How much of a constant scaling reaches the weights, for each optimizer of the paper and each place to apply it.
 
-The same network takes the same steps with and without a static G whose centre is 4 times its corners; what counts is
-how far weights have moved at the centre and at the corners, relative to the unscaled run. 4.0 means that G arrives
-whole, 1.0 that the optimizer divides it out again.
+The same network takes the same steps with and without a static G whose centre is 4 times its corners. The figure is
+how much farther weights moved at the centre than at the corners, relative to the unscaled run: 4.0 means that G has its
+full effect, 1.0 that the optimizer divides it out again.
 Run: python benchmarks/bench_apply.py
 """
 
@@ -35,7 +35,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def moved(make: Callable[[Any], torch.optim.Optimizer], apply: str | None, steps: int) -> Tensor:
-    """Mean distance from the start of every kernel position, over all 3×3 convolutions."""
+    """Return the mean distance from the start at every kernel position, for each 3×3 convolution."""
     torch.manual_seed(0)
     dataset = load_dataset("fashion-mnist-mini").with_image_size(32)
     model = create_model("vgg11", num_classes=10, width=1 / 16, in_channels=1)

@@ -1,4 +1,4 @@
-"""Peak memory of an update beyond that of a plain forward pass, in units of the largest layer's input map.
+"""Peak memory of an update beyond that of a forward pass, in units of the largest layer's input map.
 
 Claim: at most 1.5, whatever the depth and the number of batches. Each figure is the peak resident memory of a fresh
 process over its memory before, with large allocations returned to the system at once.
@@ -27,7 +27,7 @@ CASES = [("vgg11", 2), ("vgg16-slim", 2), ("vgg16-slim", 20), ("vgg19", 2), ("re
 
 
 class Images(Dataset[torch.Tensor]):
-    """Smooth random images, made when asked for: nothing but the batch at hand is in memory."""
+    """Smooth random images, generated on demand: only the current batch is in memory."""
 
     def __len__(self) -> int:
         return 10**6
@@ -42,12 +42,12 @@ def status(field: str) -> int:
 
 
 def measure(variant: str, name: str, batches: int, batch_size: int) -> int:
-    """Peak bytes over the memory before."""
+    """Return the peak memory in bytes, minus the memory before."""
     torch.manual_seed(0)
     model = create_model(name, num_classes=100).eval()
     loader = DataLoader(Images(), batch_size)
     sgs = SpatialGradientScaling(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    sgs.update(next(iter(DataLoader(Images(), 2))))  # what is loaded and compiled once, before
+    sgs.update(next(iter(DataLoader(Images(), 2))))  # load and compile everything first
 
     def forward() -> None:
         with torch.no_grad():
@@ -55,7 +55,7 @@ def measure(variant: str, name: str, batches: int, batch_size: int) -> int:
                 model(batch)
 
     before = status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     forward() if variant == "forward" else sgs.update(loader, batches=batches)
     return status("VmHWM") - before
 
@@ -76,7 +76,7 @@ def main() -> None:
     if args.child:
         print(measure(args.child[0], args.child[1], int(args.child[2]), args.batch_size))
         return
-    # glibc would keep freed blocks otherwise, and their reuse would hide in the resident memory.
+    # Otherwise glibc keeps freed blocks, and their reuse does not show in the resident memory.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     print(f"batch {args.batch_size}, 32×32 images, float32")
     worst = 0.0

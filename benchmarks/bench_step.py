@@ -1,4 +1,4 @@
-"""What scaling costs: a training step, and the paper's schedules end to end.
+"""Overhead of scaling: of a training step, and of the paper's schedules end to end.
 
 Claim: a step costs at most 1 % more, and so does a whole training with its updates. Steps are interleaved, and the
 median of the paired ratios counts; the schedules are calculated from the measured step and update.
@@ -46,7 +46,7 @@ def main() -> None:
     x, y = torch.rand(128, 3, 32, 32), torch.randint(0, 100, (128,))
 
     def step(scaled: bool) -> float:
-        # One model for both: where a copy lies in memory makes more of a difference than scaling does.
+        # One model for both: the memory location of a copy makes more of a difference than scaling does.
         sgs.attach(optimizer) if scaled else sgs.detach()
         start = time.perf_counter()
         optimizer.zero_grad()

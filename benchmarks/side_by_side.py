@@ -1,4 +1,4 @@
-"""Measure variants side by side on a noisy machine: interleaved, medians, ratios."""
+"""Measure variants side by side on a noisy machine: interleaved rounds, medians."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved_medians(variants: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 1) -> dict[str, float]:
-    """Seconds per call of each variant: in every round each runs once, in turning order; the median counts."""
+    """Return the median seconds per call of each variant; every round runs each once, in rotating order."""
     names = list(variants)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-warmup, rounds):
