@@ -9,7 +9,7 @@ from torch import nn
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model, list_models, model_info
-from spatialgrad.models.resnet_encoder import load_backbone_
+from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.reparam import DBB, count, merge, reparameterize_
 
 DOCS_PAGE = Path(__file__).parents[2] / "docs" / "pose.md"
@@ -105,7 +105,7 @@ def test_branches_are_merged_and_transposed_convolutions_stay():
 def test_weights_of_a_classification_network_become_the_backbone_s():
     classifier = create_model("resnet18-imagenet", width=0.125, num_classes=7)
     model = create_model("poseresnet18", num_classes=3, width=0.125)
-    load_backbone_(model, classifier.state_dict(), source="a test")
+    load_encoder_(model, classifier.state_dict(), source="a test")
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         expected = classifier.eval().forward_stages(images)[-1]

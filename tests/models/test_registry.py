@@ -120,7 +120,7 @@ def test_a_network_of_ones_own_can_be_registered_once(monkeypatch):
     info = ModelInfo(name="mine", family="mine", build=build, paper="none", num_classes=7)
     monkeypatch.setitem(_REGISTRY, "mine", info)
     assert create_model("mine", bias=False).weight.shape == (7, 3)
-    with pytest.raises(ValueError, match="'mine' is registered already"):
+    with pytest.raises(ValueError, match="'mine' is already registered"):
         register(info)
 
 

@@ -1,7 +1,7 @@
 """The networks of the paper, by name.
 
-`create_model("vgg16-slim", num_classes=10)` builds one, `list_models()` lists them, `model_info(name)` says
-what is known about one. Importing this package registers every family.
+`create_model("vgg16-slim", num_classes=10)` builds a network, `list_models()` lists the names, `model_info(name)`
+returns what the registry knows about one. Importing this package registers all families.
 """
 
 from spatialgrad.models.mobilenetv2 import MobileNetV2
@@ -11,7 +11,7 @@ from spatialgrad.models.pspnet import PSPNet
 from spatialgrad.models.pyramidnet import PyramidNet
 from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
 from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
-from spatialgrad.models.resnet_encoder import Backbone, BackboneError, load_backbone_
+from spatialgrad.models.resnet_encoder import EncoderWeightsError, ResNetEncoder, load_encoder_
 from spatialgrad.models.seresnet import SEBasicBlock
 from spatialgrad.models.shufflenet import ShuffleNet
 from spatialgrad.models.vgg import VGG
@@ -19,10 +19,9 @@ from spatialgrad.models.xception import Xception
 
 __all__ = [
     "VGG",
-    "Backbone",
-    "BackboneError",
     "BasicBlock",
     "Bottleneck",
+    "EncoderWeightsError",
     "MobileNetV2",
     "ModelInfo",
     "PSPNet",
@@ -30,12 +29,13 @@ __all__ = [
     "PreActResNet",
     "PyramidNet",
     "ResNet",
+    "ResNetEncoder",
     "SEBasicBlock",
     "ShuffleNet",
     "Xception",
     "create_model",
     "list_models",
-    "load_backbone_",
+    "load_encoder_",
     "model_info",
     "register",
 ]

@@ -18,7 +18,7 @@ from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 32
 _HEAD_CHANNELS = 1280
-# Factor of expansion, channels, blocks and stride of the first block of each stage.
+# Expansion factor, channels, number of blocks and stride of the first block of each stage.
 _STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -31,13 +31,13 @@ _STAGES = (
 
 
 class InvertedResidual(nn.Module):
-    """1×1 convolution to more channels, depthwise 3×3, and a 1×1 to few channels without rectifier.
+    """Expanding 1×1 convolution, depthwise 3×3 convolution, and projecting 1×1 convolution without rectifier.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         stride: Stride of the depthwise convolution.
-        expansion: How many times the input's channels the depthwise convolution has.
+        expansion: Number of channels of the depthwise convolution, as a multiple of the input's.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int, expansion: int) -> None:
@@ -57,17 +57,17 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the residual, with the input added where their shapes agree."""
-        residual = self.residual(x)
+        residual: Tensor = self.residual(x)
         return x + residual if self.has_shortcut else residual
 
 
 class MobileNetV2(nn.Module):
-    """A stem, seven stages of inverted residuals, a wide 1×1 convolution, average pooling and the classes.
+    """A stem, seven stages of inverted residuals, a wide 1×1 convolution, average pooling and one linear layer.
 
     Args:
-        num_classes: Outputs.
-        width: Factor on the channels, also on those of the last 1×1 convolution.
-        in_channels: Channels of the images.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels, including those of the last 1×1 convolution.
+        in_channels: Number of channels of the images.
     """
 
     def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3) -> None:
@@ -91,7 +91,8 @@ class MobileNetV2(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.pool(self.head(self.blocks(self.stem(images)))).flatten(1))
+        logits: Tensor = self.fc(self.pool(self.head(self.blocks(self.stem(images)))).flatten(1))
+        return logits
 
 
 register(

@@ -1,14 +1,15 @@
-"""The pose ResNet ("MSRA ResNet"): a ResNet, three transposed convolutions, and a heat map for every joint.
+"""The pose ResNet ("MSRA ResNet"): a ResNet, three transposed convolutions, and a heat map for each joint.
 
 Paper: Xiao, Wu & Wei, "Simple Baselines for Human Pose Estimation and Tracking", ECCV 2018.
 
-What differs from the paper: nothing in the network. It takes any image whose sides are multiples of 32; heat maps are
-a quarter as high and wide.
+What differs from the paper: nothing in the network. It accepts any image whose sides are multiples of 32; the heat maps
+are a quarter as high and wide.
 
-A transposed convolution spreads values where a convolution gathers them, so that the scaling of this package does
-not apply to it: it is left alone, and `SpatialGradientScaling.skipped` lists it.
+Spatial gradient scaling does not apply to transposed convolutions, which spread values instead of gathering them. They
+are not scaled, and `SpatialGradientScaling.skipped` lists them.
 
-Initialisation: the paper's, normal with standard deviation 0.001 for everything after the backbone.
+Initialisation: He et al. (ICCV 2015) by fan-out for the backbone; as in the paper, all other weights are normal with
+standard deviation 0.001 and biases are 0.
 """
 
 from functools import partial
@@ -18,27 +19,27 @@ from torch import Tensor, nn
 from spatialgrad.models.layers import scale_channels
 from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet import DEPTHS
-from spatialgrad.models.resnet_encoder import Backbone
+from spatialgrad.models.resnet_encoder import ResNetEncoder
 
 MAP_STRIDE = 4
-"""Pixels of the image, in each direction, for which a pixel of the heat maps stands."""
+"""Ratio of the image's sides to the heat maps' sides."""
 _CHANNELS = 256
 _INIT_STD = 0.001
 
 
 class PoseResNet(nn.Module):
-    """Heat maps of joints.
+    """A ResNet backbone, three transposed convolutions, and a 1×1 convolution that computes heat maps.
 
     Args:
-        layers: Of the backbone: 18, 34 or 50.
-        num_classes: Joints.
-        width: Factor on all channels.
-        in_channels: Channels of the images.
+        layers: Number of weighted layers of the backbone: 18, 34 or 50.
+        num_classes: Number of joints.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
     """
 
     def __init__(self, layers: int, *, num_classes: int = 16, width: float = 1.0, in_channels: int = 3) -> None:
         super().__init__()
-        self.backbone = Backbone(layers, width=width, in_channels=in_channels)
+        self.backbone = ResNetEncoder(layers, width=width, in_channels=in_channels)
         previous, channels = self.backbone.channels[-1], scale_channels(_CHANNELS, width)
         parts: list[nn.Module] = []
         for _ in range(3):
@@ -58,7 +59,8 @@ class PoseResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the heat maps, shape (images, joints, height / 4, width / 4)."""
-        return self.head(self.upsample(self.backbone(images)[-1]))
+        maps: Tensor = self.head(self.upsample(self.backbone(images)[-1]))
+        return maps
 
 
 for _layers in DEPTHS:

@@ -7,9 +7,9 @@ keeps its own batch normalization and rectifier, and the first block normalizes 
 changes shape is a plain 1×1 convolution of the block's raw input; no batch normalization follows the last
 block; all convolutions have a bias.
 
-Without that last batch normalization nothing bounds what the linear layer sees, and training can diverge at
-learning rates that the other networks bear. `final_norm=True` adds it as the paper has it: 1,024 parameters
-more (0.01 %) and the same multiply-accumulates.
+Without the last batch normalization, nothing bounds the input of the linear layer, and training can diverge at
+learning rates that are stable for the other networks. `final_norm=True` adds it as in the paper, for 1,024
+additional parameters (0.01 %) and no additional multiply-accumulates.
 
 Initialisation: torch's default, as in that code; the paper prescribes He et al. (ICCV 2015).
 """
@@ -23,11 +23,11 @@ from spatialgrad.models.resnet import DEPTHS, ResNet, conv3x3
 
 
 class PreActBlock(nn.Module):
-    """Two 3×3 convolutions, each after batch normalization and rectifier, beside an untouched shortcut.
+    """Two 3×3 convolutions, each after batch normalization and rectifier, and an unnormalized shortcut.
 
     Args:
-        in_channels: Channels of the input.
-        channels: Channels of both convolutions.
+        in_channels: Number of input channels.
+        channels: Number of output channels of both convolutions.
         stride: Stride of the first convolution.
         dilations: Dilation of the first and of the second convolution.
         bias: Whether the convolutions have a bias.
@@ -58,7 +58,7 @@ class PreActBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of residual and shortcut."""
-        residual = self.conv1(self.relu(self.bn1(x)))
+        residual: Tensor = self.conv1(self.relu(self.bn1(x)))
         residual = self.conv2(self.relu(self.bn2(residual)))
         return residual + (x if self.downsample is None else self.downsample(x))
 
@@ -68,9 +68,9 @@ class PreActResNet(ResNet):
 
     Args:
         depths: Number of blocks in each of the four stages.
-        num_classes: Outputs.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
         final_norm: Whether batch normalization and a rectifier follow the last block, as in the paper.
         replace_stride_with_dilation: As for `ResNet`.
     """
@@ -100,7 +100,8 @@ class PreActResNet(ResNet):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.avgpool(self.final(self.forward_stages(images)[-1])).flatten(1))
+        logits: Tensor = self.fc(self.avgpool(self.final(self.forward_stages(images)[-1])).flatten(1))
+        return logits
 
 
 for _layers in (18, 34):

@@ -1,4 +1,4 @@
-"""PSPNet: a dilated ResNet, pooled at four scales, with a class for every pixel.
+"""PSPNet: a dilated ResNet, pooling at four scales, and a class for each pixel.
 
 Paper: Zhao, Shi, Qi, Wang & Jia, "Pyramid Scene Parsing Network", CVPR 2017. The spatial gradient scaling paper trains
 it with the code of its first author, https://github.com/hszhao/semseg, whose heads these are: pyramid 1, 2, 3 and 6,
@@ -6,13 +6,13 @@ it with the code of its first author, https://github.com/hszhao/semseg, whose he
 
 What differs from that code:
 
-- The stem is the 7×7 convolution of the ImageNet ResNets of this package, whose weights the backbone loads, not three
-  3×3 convolutions.
-- The first block of a dilated stage keeps the dilation of the stage before, as in torchvision, so that the backbone
-  computes what it was pre-trained for at the pixels that striding would have kept.
-- Any image size works, not 8n + 1 only. A pixel of the map lies at every eighth pixel of the image, where it is put;
-  what is beyond the last one repeats it. For 8n + 1 this is the interpolation with aligned corners.
-- PSPNet-18 and 34 have the same heads as PSPNet-50; the code has no such networks.
+- The stem is the 7×7 convolution of the ImageNet ResNets of this package, whose weights the backbone loads, instead of
+  three 3×3 convolutions.
+- The first block of a dilated stage keeps the dilation of the previous stage, as in torchvision, so that the backbone
+  computes the maps of its pre-training at the pixels that striding would have kept.
+- Any image size works, not only 8n + 1. The pixels of the map correspond to every eighth pixel of the image; beyond the
+  last one, its value is repeated. For 8n + 1, this is the interpolation with aligned corners.
+- PSPNet-18 and 34, which that code does not have, have the heads of PSPNet-50.
 
 Initialisation: He et al. (ICCV 2015) by fan-out, heads included; the convolutions that compute the classes are normal
 with standard deviation 0.01 and their biases are 0.
@@ -26,18 +26,18 @@ from torch.nn import functional as F
 
 from spatialgrad.models.layers import init_he_, scale_channels
 from spatialgrad.models.registry import ModelInfo, register
-from spatialgrad.models.resnet_encoder import Backbone
+from spatialgrad.models.resnet_encoder import ResNetEncoder
 
 STRIDE = 8
-"""Pixels of the image from one pixel of the maps to the next."""
+"""Distance between neighbouring pixels of the maps, in pixels of the image."""
 
 
 class PyramidPooling(nn.Module):
-    """Means over the whole map and over ever smaller parts of it, beside the map itself.
+    """The map itself, and its means over grids of increasing resolution.
 
     Args:
-        in_channels: Channels of the map; the output has twice as many, about half of them means.
-        bins: Parts along each side, for each level of the pyramid.
+        in_channels: Number of channels of the map; the output has about twice as many.
+        bins: Number of grid cells along each side, for each level of the pyramid.
     """
 
     def __init__(self, in_channels: int, bins: tuple[int, ...] = (1, 2, 3, 6)) -> None:
@@ -55,28 +55,28 @@ class PyramidPooling(nn.Module):
         self.out_channels = in_channels + channels * len(bins)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the map and the means, each over its part, as one map."""
+        """Return the map and the means, concatenated."""
         size = x.shape[-2:]
         means = [F.interpolate(level(x), size=size, mode="bilinear", align_corners=True) for level in self.levels]
         return torch.cat([x, *means], dim=1)
 
 
 class PSPNet(nn.Module):
-    """Backbone, pyramid pooling, a head for the classes, and an auxiliary head that only training uses.
+    """Backbone, pyramid pooling, a head for the classes, and an auxiliary head for training.
 
     Args:
-        layers: Of the backbone: 18, 34 or 50.
-        num_classes: Outputs for every pixel.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
-        dropout: Probability with which a channel before the classes is dropped.
+        layers: Number of weighted layers of the backbone: 18, 34 or 50.
+        num_classes: Number of classes of each pixel.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
+        dropout: Dropout probability of the channels before the classes.
     """
 
     def __init__(
         self, layers: int, *, num_classes: int = 19, width: float = 1.0, in_channels: int = 3, dropout: float = 0.1
     ) -> None:
         super().__init__()
-        self.backbone = Backbone(layers, width=width, in_channels=in_channels, dilated=True)
+        self.backbone = ResNetEncoder(layers, width=width, in_channels=in_channels, dilated=True)
         *_, third, fourth = self.backbone.channels
         self.pyramid = PyramidPooling(fourth)
         self.head = _head(self.pyramid.out_channels, scale_channels(512, width), num_classes, dropout)
@@ -88,7 +88,7 @@ class PSPNet(nn.Module):
 
         Args:
             images: Shape (images, channels, height, width).
-            auxiliary: Whether to return the auxiliary head's logits as well; by default in training mode.
+            auxiliary: Whether to also return the logits of the auxiliary head; by default in training mode only.
         """
         _, _, third, fourth = self.backbone(images)
         logits = _enlarged(self.head(self.pyramid(fourth)), images)
@@ -114,14 +114,14 @@ def _head(in_channels: int, channels: int, num_classes: int, dropout: float) -> 
 
 
 def _enlarged(logits: Tensor, images: Tensor) -> Tensor:
-    """Logits of every eighth pixel as logits of every pixel of the images."""
+    """Interpolate the logits of every eighth pixel to all pixels of the images."""
     rows, columns = STRIDE * logits.shape[-2] + 1, STRIDE * logits.shape[-1] + 1
-    # Once more at the end, and cropped: the pixels after the last one of the map. Padding what has been interpolated
-    # would be the same, but torch.compile cannot differentiate it.
+    # The last row and column are repeated for the pixels beyond them, then the map is cropped. Padding after the
+    # interpolation would give the same, but torch.compile cannot differentiate it.
     longer = torch.cat([logits, logits[..., -1:, :]], dim=-2)
     larger = torch.cat([longer, longer[..., -1:]], dim=-1)
     between = F.interpolate(larger, size=(rows, columns), mode="bilinear", align_corners=True)
-    # What follows would copy it anyway; FSDP warns of outputs that are views.
+    # Later operations would copy it anyway, and FSDP warns about outputs that are views.
     return between[..., : images.shape[-2], : images.shape[-1]].contiguous()
 
 

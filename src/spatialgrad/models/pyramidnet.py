@@ -21,13 +21,13 @@ _STAGES = 3
 
 
 class PyramidBlock(nn.Module):
-    """Batch normalization, then twice a 3×3 convolution with batch normalization, one rectifier between.
+    """Batch normalization, then two 3×3 convolutions with batch normalization and a rectifier between them.
 
-    The shortcut has no parameters: it is averaged 2×2 where the block strides and padded with zero channels.
+    The shortcut has no parameters: it is average-pooled 2×2 if the block strides, and padded with zero channels.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output, at least `in_channels`.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels, at least `in_channels`.
         stride: Stride of the first convolution, 1 or 2.
     """
 
@@ -46,18 +46,19 @@ class PyramidBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of residual and widened shortcut."""
-        return self.residual(x) + F.pad(self.pool(x), (0, 0, 0, 0, 0, self.extra_channels))
+        residual: Tensor = self.residual(x)
+        return residual + F.pad(self.pool(x), (0, 0, 0, 0, 0, self.extra_channels))
 
 
 class PyramidNet(nn.Module):
-    """A stem, three stages of blocks that widen step by step, average pooling and one linear layer.
+    """A stem, three stages of gradually widening blocks, average pooling and one linear layer.
 
     Args:
-        alpha: Channels that the last block has more than the stem, at width 1.
-        num_classes: Outputs.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
-        layers: Weighted layers: 6 for each block of each stage, and 2.
+        alpha: Number of channels that the last block has in addition to the stem's, at width 1.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
+        layers: Number of weighted layers, 6n + 2 for n blocks per stage.
 
     Raises:
         ValueError: If `layers` is not 6n + 2.
@@ -93,7 +94,8 @@ class PyramidNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.pool(self.final(self.blocks(self.stem(images)))).flatten(1))
+        logits: Tensor = self.fc(self.pool(self.final(self.blocks(self.stem(images)))).flatten(1))
+        return logits
 
 
 for _alpha in (48, 84, 270):

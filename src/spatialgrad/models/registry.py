@@ -1,4 +1,4 @@
-"""Every network of the package by its name: `create_model`, `list_models`, `model_info`."""
+"""All networks of the package by name: `create_model`, `list_models`, `model_info`."""
 
 import math
 import re
@@ -18,17 +18,17 @@ class ModelInfo:
     name: str
     """The name that `create_model` takes."""
     family: str
-    """Name of the family, which is also the name of its file in `spatialgrad.models`."""
+    """Name of the family and of its module in `spatialgrad.models`."""
     build: Callable[..., nn.Module]
-    """Called with `num_classes`, `width`, `in_channels` and the network's own options."""
+    """Builds the network from `num_classes`, `width`, `in_channels` and the options of the network."""
     paper: str
-    """Citation of the paper that introduced the network."""
+    """The paper that introduced the network."""
     input_size: tuple[int, int] = (32, 32)
-    """Height and width of the images that the network was designed for."""
+    """Height and width of the images that the network is designed for."""
     num_classes: int = 100
-    """Classes when `create_model` is not told how many."""
+    """Default number of classes."""
     task: str = "classification"
-    """What the network is for: `classification`, `segmentation` or `pose`."""
+    """Task of the network: `classification`, `segmentation` or `pose`."""
 
 
 _REGISTRY: dict[str, ModelInfo] = {}
@@ -41,7 +41,7 @@ def register(info: ModelInfo) -> None:
         ValueError: If the name is taken.
     """
     if info.name in _REGISTRY:
-        raise ValueError(f"a model named {info.name!r} is registered already")
+        raise ValueError(f"a model named {info.name!r} is already registered")
     _REGISTRY[info.name] = info
 
 
@@ -49,10 +49,10 @@ def model_info(name: str) -> ModelInfo:
     """Return what the registry knows about a network.
 
     Args:
-        name: A name of `list_models(task=None)`.
+        name: A name from `list_models(task=None)`.
 
     Raises:
-        ValueError: If there is no such network; the message suggests the nearest names.
+        ValueError: If the name is unknown; the message suggests similar names.
     """
     if name in _REGISTRY:
         return _REGISTRY[name]
@@ -61,11 +61,16 @@ def model_info(name: str) -> ModelInfo:
 
 
 def list_models(pattern: str | None = None, *, task: str | None = "classification") -> list[str]:
-    """Return the names of a task's networks, sorted so that the numbers in them count up.
+    """Return the names of a task's networks, in natural order.
 
     Args:
         pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None.
         task: `classification`, `segmentation` or `pose`; the networks of all tasks if None.
+
+    Example:
+        >>> from spatialgrad.models import list_models
+        >>> list_models("vgg*-slim")
+        ['vgg11-slim', 'vgg13-slim', 'vgg16-slim', 'vgg19-slim']
     """
     names = [
         name
@@ -89,18 +94,25 @@ def create_model(
 ) -> nn.Module:
     """Build a freshly initialised network.
 
-    The weights are a function of torch's global seed: call `torch.manual_seed` first to get the same ones.
+    The weights depend on torch's global seed: call `torch.manual_seed` first to make them reproducible.
 
     Args:
-        name: A name of `list_models(task=None)`.
-        num_classes: Outputs of the last layer, which are joints for `pose`; the registry's default if None.
-        width: Factor on all channel counts and on the hidden sizes of the classifier, rounded so that
-            groups stay whole. 1 is the paper's network; 0.125 a pocket-scale one.
-        in_channels: Channels of the images.
-        **options: Options of the network's own class, such as `dropout` of `VGG`.
+        name: A name from `list_models(task=None)`.
+        num_classes: Number of classes, or of joints for `pose`; by default that of the paper's data set.
+        width: Factor on all numbers of channels and on the hidden sizes of the classifier, rounded so that groups
+            divide evenly. 1 is the paper's network, 0.125 trains on one core.
+        in_channels: Number of channels of the images.
+        **options: Options of the network's class, such as `dropout` of `VGG`.
 
     Raises:
         ValueError: If the name is unknown or a number is out of range.
+
+    Example:
+        >>> import torch
+        >>> from spatialgrad.models import create_model
+        >>> model = create_model("vgg16-slim", num_classes=10, width=0.125)
+        >>> model(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
     info = model_info(name)
     if num_classes is None:

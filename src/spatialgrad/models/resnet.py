@@ -26,11 +26,11 @@ _CHANNELS = (64, 128, 256, 512)
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut.
+    """Two 3×3 convolutions and a shortcut.
 
     Args:
-        in_channels: Channels of the input.
-        channels: Channels of both convolutions.
+        in_channels: Number of input channels.
+        channels: Number of output channels of both convolutions.
         stride: Stride of the first convolution.
         dilations: Dilation of the first and of the second convolution.
         bias: Whether the convolutions have a bias.
@@ -59,17 +59,18 @@ class BasicBlock(nn.Module):
         """Return the rectified sum of residual and shortcut."""
         residual = self.relu(self.bn1(self.conv1(x)))
         residual = self.bn2(self.conv2(residual))
-        return self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        return y
 
 
 class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1 convolutions, beside a shortcut.
+    """A 3×3 convolution between two 1×1 convolutions, and a shortcut.
 
     Args:
-        in_channels: Channels of the input.
-        channels: Channels of the 3×3 convolution; the output has four times as many.
+        in_channels: Number of input channels.
+        channels: Number of channels of the 3×3 convolution; the output has four times as many.
         stride: Stride of the 3×3 convolution.
-        dilations: The first is the dilation of the 3×3 convolution; there is none for the second to apply to.
+        dilations: Dilation of the 3×3 convolution, and a second one that is not used.
         bias: Whether the convolutions have a bias.
     """
 
@@ -100,7 +101,8 @@ class Bottleneck(nn.Module):
         residual = self.relu(self.bn1(self.conv1(x)))
         residual = self.relu(self.bn2(self.conv2(residual)))
         residual = self.bn3(self.conv3(residual))
-        return self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        return y
 
 
 def conv3x3(
@@ -111,7 +113,7 @@ def conv3x3(
 
 
 def projection(in_channels: int, out_channels: int, *, stride: int, bias: bool) -> nn.Sequential | None:
-    """Return the 1×1 convolution of a shortcut that changes the map's shape, None where the identity does."""
+    """Return the 1×1 convolution of a shortcut that changes the map's shape; None if the identity suffices."""
     if stride == 1 and in_channels == out_channels:
         return None
     return nn.Sequential(
@@ -120,10 +122,10 @@ def projection(in_channels: int, out_channels: int, *, stride: int, bias: bool) 
 
 
 class ResidualBlock(Protocol):
-    """What `ResNet` needs to know about the class of its blocks."""
+    """Interface of the class of a `ResNet`'s blocks."""
 
     expansion: int
-    """How many times `channels` the block gives back."""
+    """Number of output channels, as a multiple of `channels`."""
 
     def __call__(
         self,
@@ -143,15 +145,15 @@ class ResNet(nn.Module):
     Args:
         block: Class of the blocks.
         depths: Number of blocks in each of the four stages.
-        num_classes: Outputs.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
         imagenet: Whether to build the ImageNet network, whose stem is a 7×7 convolution and a pooling, each
             with stride 2, instead of a 3×3 convolution, and whose convolutions have He initialisation.
-        conv_bias: Whether the convolutions have a bias although batch normalization follows.
-        replace_stride_with_dilation: For each of the last three stages, whether it keeps the size of the map
-            and dilates its kernels instead of striding; at the pixels that striding would have kept, the
-            maps are the same. `(False, True, True)` is the backbone of dense prediction.
+        conv_bias: Whether the convolutions, which batch normalization follows, have a bias.
+        replace_stride_with_dilation: For each of the last three stages, whether it dilates its kernels instead
+            of striding, which keeps the size of the map; at the pixels that striding would have kept, the maps
+            are the same. `(False, True, True)` is common for dense prediction.
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class ResNet(nn.Module):
             init_he_(self)
 
     def forward_stages(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the output maps of the four stages, for heads that need more than the classes."""
+        """Return the output maps of the four stages."""
         stem = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         map1 = self.layer1(stem)
         map2 = self.layer2(map1)
@@ -206,11 +208,12 @@ class ResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.avgpool(self.forward_stages(images)[-1]).flatten(1))
+        logits: Tensor = self.fc(self.avgpool(self.forward_stages(images)[-1]).flatten(1))
+        return logits
 
 
 DEPTHS: dict[int, tuple[int, int, int, int]] = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
-"""Number of blocks in the four stages, by the number of weighted layers that the paper names nets after."""
+"""Number of blocks in the four stages, by the number of weighted layers in the network's name."""
 
 _info = partial(ModelInfo, family="resnet", paper="He, Zhang, Ren & Sun, CVPR 2016, arXiv:1512.03385")
 _BUILDERS = {

@@ -18,11 +18,11 @@ from spatialgrad.models.resnet import DEPTHS, BasicBlock, ResNet
 
 
 class SqueezeExcitation(nn.Module):
-    """Weighs every channel by a number in (0, 1) that depends on the means of all channels.
+    """Channel weights in (0, 1) that depend on the means of all channels.
 
     Args:
-        channels: Channels of the map.
-        reduction: How many times fewer hidden numbers there are than channels.
+        channels: Number of channels of the map.
+        reduction: Ratio of the number of channels to the number of hidden units.
     """
 
     def __init__(self, channels: int, reduction: int = 16) -> None:
@@ -35,15 +35,16 @@ class SqueezeExcitation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the weighted map."""
-        return x * self.excitation(self.squeeze(x).flatten(1))[:, :, None, None]
+        weights: Tensor = self.excitation(self.squeeze(x).flatten(1))
+        return x * weights[:, :, None, None]
 
 
 class SEBasicBlock(BasicBlock):
     """A ResNet's basic block whose residual is weighted by squeeze-and-excitation.
 
     Args:
-        in_channels: Channels of the input.
-        channels: Channels of both convolutions.
+        in_channels: Number of input channels.
+        channels: Number of output channels of both convolutions.
         stride: Stride of the first convolution.
         dilations: Dilation of the first and of the second convolution.
         bias: Whether the convolutions have a bias.
@@ -65,7 +66,8 @@ class SEBasicBlock(BasicBlock):
         """Return the rectified sum of the weighted residual and the shortcut."""
         residual = self.relu(self.bn1(self.conv1(x)))
         residual = self.se(self.relu(self.bn2(self.conv2(residual))))
-        return self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+        return y
 
 
 _info = partial(ModelInfo, family="seresnet", paper="Hu, Shen & Sun, CVPR 2018, arXiv:1709.01507")

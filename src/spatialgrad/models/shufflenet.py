@@ -23,13 +23,13 @@ _DEPTHS = (4, 8, 4)
 
 
 class ShuffleUnit(nn.Module):
-    """Grouped 1×1, shuffle, depthwise 3×3, grouped 1×1; added or, with stride 2, joined to its input.
+    """Grouped 1×1, shuffle, depthwise 3×3 and grouped 1×1; added or, with stride 2, concatenated to the input.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output; more than `in_channels` if the stride is 2, else as many.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels: more than `in_channels` if the stride is 2, otherwise the same.
         stride: Stride of the depthwise convolution.
-        groups: Groups of both 1×1 convolutions and of the shuffle.
+        groups: Number of groups of both 1×1 convolutions and of the shuffle.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int, groups: int) -> None:
@@ -52,22 +52,22 @@ class ShuffleUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the rectified sum or, with stride 2, concatenation of shortcut and residual."""
         residual = self.residual(x)
-        if self.pool is None:
-            return self.relu(x + residual)
-        return self.relu(torch.cat([self.pool(x), residual], dim=1))
+        joined = x + residual if self.pool is None else torch.cat([self.pool(x), residual], dim=1)
+        y: Tensor = self.relu(joined)
+        return y
 
 
 class ShuffleNet(nn.Module):
     """A stem, three stages of shuffle units, average pooling and one linear layer.
 
     Args:
-        num_classes: Outputs.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
-        groups: Groups of the 1×1 convolutions: 1, 2, 3, 4 or 8. The paper gives each its own channels.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
+        groups: Number of groups of the 1×1 convolutions: 1, 2, 3, 4 or 8, with the paper's channels for each.
 
     Raises:
-        ValueError: If the paper gives no channels for `groups`.
+        ValueError: If `groups` is not in the paper.
     """
 
     def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3, groups: int = 3) -> None:
@@ -78,7 +78,7 @@ class ShuffleNet(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, previous, 3, padding=1), nn.BatchNorm2d(previous), nn.ReLU(inplace=True)
         )
-        # A quarter of a unit's channels is what its groups must share evenly.
+        # The groups must divide a quarter of a unit's channels evenly.
         channels = scale_channels(_FIRST_STAGE_CHANNELS[groups], width, multiple_of=4 * groups)
         units: list[nn.Module] = []
         for depth in _DEPTHS:
@@ -92,7 +92,8 @@ class ShuffleNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.pool(self.units(self.stem(images))).flatten(1))
+        logits: Tensor = self.fc(self.pool(self.units(self.stem(images))).flatten(1))
+        return logits
 
 
 register(

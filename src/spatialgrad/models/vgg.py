@@ -37,16 +37,16 @@ _DEPTHS = {
 
 
 class VGG(nn.Module):
-    """Stages of 3×3 convolutions, each stage closed by a pooling, and a fully connected classifier.
+    """Five stages of 3×3 convolutions, each followed by a pooling, and a fully connected classifier.
 
     Args:
         depths: Number of convolutions in each of the five stages.
-        num_classes: Outputs.
-        width: Factor on the channels and on the classifier's hidden sizes.
-        in_channels: Channels of the images.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels and on the classifier's hidden sizes.
+        in_channels: Number of channels of the images.
         hidden: Sizes of the classifier's hidden layers at width 1.
-        conv_bias: Whether the convolutions, which batch normalization follows, have a bias nevertheless.
-        dropout: Probability of dropping a number after each hidden layer.
+        conv_bias: Whether the convolutions, which batch normalization follows, have a bias.
+        dropout: Dropout probability after each hidden layer.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class VGG(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.classifier(self.pool(self.features(images)).flatten(1))
+        logits: Tensor = self.classifier(self.pool(self.features(images)).flatten(1))
+        return logits
 
 
 def slim_vgg(

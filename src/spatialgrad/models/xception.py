@@ -21,11 +21,11 @@ _MIDDLE_BLOCKS = 8
 
 
 class SeparableConv2d(nn.Sequential):
-    """A depthwise 3×3 convolution followed by a 1×1 convolution, without anything between.
+    """A depthwise 3×3 convolution followed directly by a 1×1 convolution.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -36,12 +36,12 @@ class SeparableConv2d(nn.Sequential):
 
 
 class XceptionBlock(nn.Module):
-    """Separable convolutions, each after a rectifier and before a batch normalization, beside a shortcut.
+    """Separable convolutions, each between a rectifier and a batch normalization, and a shortcut.
 
     Args:
-        channels: Channels of the input and of every convolution's output.
-        pool_stride: Stride of the 3×3 max pooling at the end; no pooling if None.
-        rectify_input: Whether a rectifier comes before the first convolution.
+        channels: Numbers of channels of the input and of each convolution's output.
+        pool_stride: Stride of the final 3×3 max pooling; no pooling if None.
+        rectify_input: Whether a rectifier precedes the first convolution.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class XceptionBlock(nn.Module):
         residual: list[nn.Module] = []
         for position, (before, after) in enumerate(pairwise(channels)):
             if position > 0 or rectify_input:
-                # The first rectifier must not work in place: the shortcut needs the input as it was.
+                # The first rectifier must not work in place: the shortcut needs the unchanged input.
                 residual.append(nn.ReLU(inplace=position > 0))
             residual += [SeparableConv2d(before, after), nn.BatchNorm2d(after)]
         if pool_stride is not None:
@@ -67,16 +67,17 @@ class XceptionBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of residual and shortcut."""
-        return self.residual(x) + self.shortcut(x)
+        y: Tensor = self.residual(x) + self.shortcut(x)
+        return y
 
 
 class Xception(nn.Module):
-    """Entry flow, eight equal blocks of the middle flow, exit flow, average pooling and one linear layer.
+    """Entry flow, middle flow of eight equal blocks, exit flow, average pooling and one linear layer.
 
     Args:
-        num_classes: Outputs.
-        width: Factor on the channels.
-        in_channels: Channels of the images.
+        num_classes: Number of classes.
+        width: Factor on the numbers of channels.
+        in_channels: Number of channels of the images.
     """
 
     def __init__(self, *, num_classes: int = 100, width: float = 1.0, in_channels: int = 3) -> None:
@@ -110,7 +111,8 @@ class Xception(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, shape (images, classes)."""
-        return self.fc(self.pool(self.exit(self.middle(self.entry(images)))).flatten(1))
+        logits: Tensor = self.fc(self.pool(self.exit(self.middle(self.entry(images)))).flatten(1))
+        return logits
 
 
 register(ModelInfo(name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"))

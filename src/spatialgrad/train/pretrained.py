@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.models.resnet_encoder import BackboneError, load_backbone_
+from spatialgrad.models.resnet_encoder import EncoderWeightsError, load_encoder_
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.methods import METHODS
@@ -77,8 +77,8 @@ def load_backbone(model: nn.Module, path: Path, state: Mapping[str, Tensor]) -> 
         ConfigError: If they do not fit.
     """
     try:
-        load_backbone_(model, state, source=str(path))
-    except BackboneError as error:
+        load_encoder_(model, state, source=str(path))
+    except EncoderWeightsError as error:
         raise ConfigError(f"--model.backbone: {error}") from error
 
 

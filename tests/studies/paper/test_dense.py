@@ -9,7 +9,7 @@ import torch
 
 from spatialgrad.cli import commands
 from spatialgrad.models import create_model
-from spatialgrad.models.resnet_encoder import load_backbone_
+from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.study import SCALES
@@ -50,7 +50,7 @@ def test_backbones_fit(name, scale):
             continue  # the same networks again, and large ones
         source = create_model(backbone.name, width=backbone.width, num_classes=7)
         network = create_model(arm.config.model.name, width=arm.config.model.width, num_classes=5)
-        load_backbone_(network, source.state_dict(), source=arm.backbone)
+        load_encoder_(network, source.state_dict(), source=arm.backbone)
         weights = dict(network.named_parameters())
         (first,) = [weight for key, weight in weights.items() if key.endswith("backbone.conv1.weight")]
         assert torch.equal(first, source.conv1.weight)
