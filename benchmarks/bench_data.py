@@ -1,8 +1,8 @@
-"""What a CIFAR batch costs beside the training step that it is for, and what kornia's would cost.
+"""The time of a CIFAR batch relative to the training step it is for, ours and with kornia's augmentation.
 
 Prints medians and the ratio (batch / step), which must stay below 5 % for our batches: 128 images of 32×32 out of
 50,000 in memory, crop with padding 4, flip and cutout 16, and a VGG-11 step (forward, backward, SGD).
-The variants are measured in turn, again and again, so that a change of the machine's speed meets all of them.
+The variants are measured alternately, so that changes in the machine's speed affect all of them alike.
 `python benchmarks/bench_data.py --check` fails if the ratio is 5 % or more.
 """
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.data import Augmentation, ImageDataset, MemorySplit, train_batches
+from spatialgrad.models import create_model
 
 BATCH_SIZE = 128
 LIMIT = 0.05
@@ -25,7 +26,7 @@ AUGMENTATION = Augmentation(crop_padding=4, flip=True, cutout=16)
 
 
 def cifar_like() -> ImageDataset:
-    """As many images as CIFAR has, of noise: what is in them costs no time."""
+    """Noise in the size of CIFAR: the content of images does not affect the time."""
     images = torch.randint(0, 256, (50_000, 3, 32, 32), dtype=torch.uint8)
     split = MemorySplit(images, torch.randint(0, 100, (50_000,)))
     return ImageDataset(
@@ -40,20 +41,6 @@ def cifar_like() -> ImageDataset:
     )
 
 
-def vgg11() -> nn.Module:
-    """VGG-11 with batch normalization for 32×32 images and 100 classes: 28.5 million parameters."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (64, "pool", 128, "pool", 256, 256, "pool", 512, 512, "pool", 512, 512, "pool"):
-        if width == "pool":
-            layers.append(nn.MaxPool2d(2))
-        else:
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
-            channels = width
-    head = [nn.Flatten(), nn.Linear(512, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout()]
-    return nn.Sequential(*layers, *head, nn.Linear(4096, 100))
-
-
 def our_batches(data: ImageDataset) -> Callable[[], tuple[Tensor, Tensor]]:
     endless = itertools.chain.from_iterable(
         train_batches(data, BATCH_SIZE, seed=0, epoch=epoch, augmentation=AUGMENTATION) for epoch in itertools.count()
@@ -62,7 +49,7 @@ def our_batches(data: ImageDataset) -> Callable[[], tuple[Tensor, Tensor]]:
 
 
 def kornia_batches(data: ImageDataset, cropping_mode: str) -> Callable[[], tuple[Tensor, Tensor]]:
-    """The nearest that kornia has: its erasing takes a square of the same area, which stays inside the image."""
+    """The closest that kornia has: its erasing takes a square of the same area, which stays inside the image."""
     pipeline = nn.Sequential(
         K.RandomCrop((32, 32), padding=4, cropping_mode=cropping_mode),
         K.RandomHorizontalFlip(),
@@ -79,7 +66,7 @@ def kornia_batches(data: ImageDataset, cropping_mode: str) -> Callable[[], tuple
 
 
 def training_step() -> Callable[[Tensor, Tensor], None]:
-    model = vgg11()
+    model = create_model("vgg11", num_classes=100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
 
     def step(images: Tensor, labels: Tensor) -> None:
@@ -116,7 +103,7 @@ def main() -> None:
     for _ in range(options.rounds + 2):
         batches = {name: measure(name, batch) for name, batch in variants.items()}
         images, labels = batches["ours"]
-        measure("step", lambda: step(images, labels))  # noqa: B023 (it is run at once)
+        measure("step", lambda: step(images, labels))  # noqa: B023 (called immediately)
 
     medians = {name: statistics.median(values[2:]) for name, values in times.items()}
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {options.rounds} rounds")
@@ -125,7 +112,7 @@ def main() -> None:
         ratio = medians[name] / medians["step"]
         print(f"{f'batch, {name}':<24}{medians[name] * 1e3:9.2f} ms {ratio:8.2%} of the step")
     if options.check and medians["ours"] / medians["step"] >= LIMIT:
-        sys.exit(f"a batch costs {LIMIT:.0%} of the step or more")
+        sys.exit(f"a batch takes {LIMIT:.0%} of the step or more")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 import hashlib
 import os
 import resource
-import subprocess
 import sys
+import threading
+from contextlib import suppress
 
 import pytest
 
@@ -126,24 +127,23 @@ def test_a_full_disk_is_not_taken_for_a_broken_transfer(server, tmp_path):
     assert download(_remote(server), tmp_path, progress=silent).read_bytes() == CONTENT
 
 
-def test_a_progress_bar_is_drawn_on_a_terminal(server, tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from spatialgrad.data.files.download import RemoteFile, download; "
-        "download(RemoteFile(url=sys.argv[1], checksum=sys.argv[2]), Path(sys.argv[3]))"
-    )
-    remote = _remote(server)
+def test_a_progress_bar_is_drawn_on_a_terminal(server, tmp_path, monkeypatch):
     parent, child = os.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    command = [sys.executable, "-c", code, remote.url, remote.checksum, str(tmp_path)]
-    process = subprocess.Popen(command, stderr=child, stdout=subprocess.DEVNULL, env=environment)
-    os.close(child)
-    drawn = b""
-    try:
-        while chunk := os.read(parent, 65536):
-            drawn += chunk
-    except OSError:  # how Linux ends a terminal that nobody writes to any more
-        pass
-    finally:
-        os.close(parent)
-    assert process.wait() == 0
-    assert b"1.5/1.5 MB" in drawn
+    drawn = []
+
+    def read():
+        # Linux ends a terminal that is closed with an error.
+        with suppress(OSError):
+            while chunk := os.read(parent, 65536):
+                drawn.append(chunk)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with os.fdopen(child, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        download(_remote(server), tmp_path, progress=silent)
+    reader.join()
+    os.close(parent)
+    assert b"1.5/1.5 MB" in b"".join(drawn)

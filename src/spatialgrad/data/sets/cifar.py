@@ -126,6 +126,8 @@ CIFAR100 = Cifar(
     std=(0.2673, 0.2564, 0.2762),
 )
 PACKAGE_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
+PACKAGE_ROWS = 10_000
+"""Images in each PNG file of the package."""
 # "lables" is the package's own spelling.
 PACKAGE_FILES = {
     "train": ("train_lables.json", tuple(f"{file.name}.png" for file in CIFAR10.train)),
@@ -230,7 +232,7 @@ def _read_package(place: Path) -> list[MemorySplit]:
     contents = _read_contents(place, [name for labels, images in PACKAGE_FILES.values() for name in (labels, *images)])
     splits = []
     for labels_file, image_files in PACKAGE_FILES.values():
-        labels = _read_labels(f"{place}/{labels_file}", contents[labels_file], 1_000 * len(image_files))
+        labels = _read_labels(f"{place}/{labels_file}", contents[labels_file], PACKAGE_ROWS // 10 * len(image_files))
         rows = [_read_rows(f"{place}/{name}", contents.pop(name)) for name in image_files]
         pixels = torch.from_numpy(np.concatenate(rows)).view(-1, 32, 32, 3)
         splits.append(MemorySplit(pixels.permute(0, 3, 1, 2).contiguous(), labels))
@@ -252,8 +254,8 @@ def _read_labels(name: str, content: bytes, per_class: int) -> torch.Tensor:
 
 def _read_rows(name: str, content: bytes) -> np.ndarray:
     with open_image(content, name, ("PNG",)) as image:
-        if (image.size, image.mode) != ((1024, 10_000), "RGB"):
-            raise CorruptDataError(f"{name} is {image.size} {image.mode}, not 10,000 rows of 1024 RGB pixels")
+        if (image.size, image.mode) != ((1024, PACKAGE_ROWS), "RGB"):
+            raise CorruptDataError(f"{name} is {image.size} {image.mode}, not {PACKAGE_ROWS:,} rows of 1024 RGB pixels")
         return np.asarray(image)
 
 
