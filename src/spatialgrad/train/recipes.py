@@ -1,6 +1,6 @@
-"""The paper's settings, as functions that return a config; change what you like with `dataclasses.replace`.
+"""The paper's settings, as functions that return a config; use `dataclasses.replace` to change them.
 
-Numbers are those of Detkov et al., ICLR 2023. Where its text and its authors' configuration disagree, the recipe
+The numbers are those of Detkov et al., ICLR 2023. Where the text and the authors' configuration disagree, the recipe
 says so and takes the one that trains.
 """
 
@@ -41,7 +41,7 @@ def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
 
 
 def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
-    """The appendix' tables: any network on CIFAR-100, 200 epochs with cutout; scalings every 5 epochs, 2 batches."""
+    """The tables of the appendix: any network on CIFAR-100, 200 epochs, cutout; scalings every 5 epochs from 2 batches."""
     return TrainConfig(
         model=ModelConfig(name=model),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16),
@@ -71,7 +71,7 @@ def ablation_search(method: str = "sgs") -> TrainConfig:
 
 
 def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConfig:
-    """Table 2: ResNets on ImageNet, 120 epochs, colour jitter; scalings without pairs that are near in value.
+    """Table 2: ResNets on ImageNet, 120 epochs, colour jitter; scalings without pairs of nearly equal pixels.
 
     The text of the paper says momentum 0.1; its authors' configuration has 0.9, and so does this recipe. From that
     configuration too: Nesterov momentum, no weight decay on biases and BatchNorm, colour jitter 0.06.
@@ -91,7 +91,7 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
 
 
 def desk(method: str = "sgs") -> TrainConfig:
-    """Evidence without a GPU: VGG-11 with a linear classifier at a quarter of its width, 20,000 images, 30 epochs."""
+    """Without a GPU: VGG-11 with a linear classifier at a quarter of its width, 20,000 images of CIFAR-100, 30 epochs."""
     return TrainConfig(
         model=ModelConfig(name="vgg11-linear", width=0.25),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16, limit=20_000),
@@ -105,7 +105,7 @@ def desk(method: str = "sgs") -> TrainConfig:
 
 
 def pocket(method: str = "sgs") -> TrainConfig:
-    """A look at everything in a minute: a narrow VGG-11 on the images that come with the package."""
+    """In a minute: a narrow VGG-11 on the images that come with the package."""
     return TrainConfig(
         model=ModelConfig(name="vgg11", width=0.125),
         data=DataConfig(name="fashion-mnist-mini", batch_size=128, image_size=32, cutout=0),
@@ -118,11 +118,11 @@ def pocket(method: str = "sgs") -> TrainConfig:
 
 
 def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """The appendix' table of semantic segmentation: PSPNet on Cityscapes, fine-tuned from an ImageNet backbone.
+    """The segmentation table of the appendix: PSPNet on Cityscapes, fine-tuned from an ImageNet backbone.
 
     The paper takes its settings from SemSeg: 200 epochs of 713×713 crops in batches of 16, scaled by 0.5 to 2 and
-    turned by up to 10 degrees, a tenfold learning rate for the heads. How often it measured scalings there, it does not
-    say; these are its settings for ImageNet.
+    rotated by up to 10 degrees, a tenfold learning rate for the heads. It does not say how often scalings were
+    measured; these are its settings for ImageNet.
     """
     return TrainConfig(
         task="segmentation",
@@ -139,10 +139,10 @@ def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbo
 
 
 def segmentation_camvid(method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """Segmentation without a GPU: a quarter of PSPNet-18 on CamVid, 30 epochs.
+    """Segmentation without a GPU: PSPNet-18 at a quarter of its width on CamVid, 30 epochs.
 
-    From a backbone, the learning rates are those of `segmentation_cityscapes`; without one, all of the network learns
-    at the same, higher rate.
+    With a backbone, the learning rates are those of `segmentation_cityscapes`; without one, the whole network has the
+    same, higher learning rate.
     """
     lr, head_factor = (0.05, 1.0) if backbone is None else (0.01, 10.0)
     return TrainConfig(
@@ -159,7 +159,7 @@ def segmentation_camvid(method: str = "sgs", backbone: Path | None = None) -> Tr
 
 
 def segmentation_pocket(method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """A look at segmentation in a minute: an eighth of PSPNet-18, 64 frames of CamVid, half of each side."""
+    """Segmentation in a minute: PSPNet-18 at an eighth of its width, 64 frames of CamVid at half their size."""
     config = segmentation_camvid(method, backbone)
     return replace(
         config,
@@ -172,11 +172,11 @@ def segmentation_pocket(method: str = "sgs", backbone: Path | None = None) -> Tr
 
 
 def pose_mpii(model: str = "poseresnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """The appendix' table of human pose: pose ResNets on MPII, fine-tuned from an ImageNet backbone.
+    """The table of human pose in the appendix: pose ResNets on MPII, fine-tuned from an ImageNet backbone.
 
-    The paper takes its training from Pytorch-Pose-HG-3D: Adam without weight decay, learning rate 0.001, a tenth of it
-    after 90 and after 120 epochs, batch 32, tested on the mean of an image and its mirror image. How often
-    it measured scalings there, it does not say; these are its settings for ImageNet.
+    The paper takes its training from Pytorch-Pose-HG-3D: Adam without weight decay, learning rate 0.001, divided by 10
+    after 90 and after 120 epochs, batch 32, evaluated on the mean of an image and its mirror image. It does not say
+    how often scalings were measured; these are its settings for ImageNet.
     """
     return TrainConfig(
         task="pose",
@@ -192,7 +192,7 @@ def pose_mpii(model: str = "poseresnet18", method: str = "sgs", backbone: Path |
 
 
 def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """Pose without a GPU: a quarter of the pose ResNet on LSPe at 128×128, 40 epochs."""
+    """Pose without a GPU: the pose ResNet at a quarter of its width on LSPe at 128×128, 40 epochs."""
     return TrainConfig(
         task="pose",
         model=ModelConfig(name=model, width=0.25, backbone=backbone),
@@ -207,7 +207,7 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
 
 
 def pose_pocket(model: str = "poseresnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
-    """A look at pose in minutes: a quarter of the pose ResNet on LSPe at 64×64, 12 epochs, people hardly moved."""
+    """Pose in minutes: the pose ResNet at a quarter of its width on LSPe at 64×64, 12 epochs, little augmentation."""
     return TrainConfig(
         task="pose",
         model=ModelConfig(name=model, width=0.25, backbone=backbone),
@@ -243,10 +243,10 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
 
 
 def recipe(name: str) -> TrainConfig:
-    """The config of a recipe; hyphens are as good as underscores.
+    """The config of a recipe; its name may have hyphens instead of underscores.
 
     Raises:
-        ConfigError: If there is none of this name; the message suggests the nearest.
+        ConfigError: If there is no such recipe; the message suggests the closest name.
     """
     plain = name.replace("-", "_")
     check_name("recipe", plain, RECIPES)

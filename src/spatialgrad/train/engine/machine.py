@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import DoublePrecision
-from lightning_fabric.strategies import ModelParallelStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.wrappers import _FabricModule
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -101,7 +101,8 @@ class Machine:
         for several in buffers.values():
             flat = torch.cat([buffer.flatten() for buffer in several])
             dist.broadcast(flat, src=0)
-            for buffer, part in zip(several, flat.split([buffer.numel() for buffer in several]), strict=True):
+            parts = torch.split(flat, [buffer.numel() for buffer in several])
+            for buffer, part in zip(several, parts, strict=True):
                 buffer.copy_(part.view_as(buffer))
 
     def seed(self, number: int) -> None:
@@ -128,7 +129,7 @@ class Machine:
         value, failure = self.fabric.broadcast(outcome)
         if failure is not None:
             raise failure
-        return value
+        return cast("T", value)
 
     def model_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """The states of network and optimizer, whole in the first process."""

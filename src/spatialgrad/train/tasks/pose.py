@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -70,10 +70,11 @@ class Pose(Task):
 
     def predict(self, model: nn.Module, images: Tensor) -> Tensor:
         """The heat maps of images; with `pose.flip_test`, averaged with those of the mirror images."""
-        maps = model(images)
+        maps: Tensor = model(images)
         if not self.config.pose.flip_test:
             return maps
-        return (maps + mirror_joints(model(images.flip(3)).flip(3), self.skeleton, dim=1)) / 2
+        mirrored: Tensor = mirror_joints(model(images.flip(3)).flip(3), self.skeleton, dim=1)
+        return (maps + mirrored) / 2
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         """Mean loss, and mean share of correct joints."""
@@ -107,7 +108,8 @@ class Pose(Task):
         places = to_map(joints, MAP_STRIDE)
         within = ((places >= -0.5) & (places <= side - 0.5)).all(-1)
         squared = (maps - encode(joints, side, MAP_STRIDE, self.sigma)).square().mean((2, 3))
-        return (squared * (visible & within)).mean()
+        error: Tensor = (squared * (visible & within)).mean()
+        return error
 
     def _sums(self, loss: Tensor, maps: Tensor, batch: Any) -> Sums:
         images, joints, visible, lengths = batch
@@ -126,4 +128,4 @@ def load_people(config: DataConfig) -> PoseDataset:
     size = dataset.image_size if config.image_size is None else config.image_size
     valid = isinstance(size, int) and size % DIVISOR == 0
     require(valid, "data.image_size", size, f"must be one multiple of {DIVISOR} for pose")
-    return part_of(replace(dataset, image_size=size), config)
+    return part_of(replace(dataset, image_size=cast("int", size)), config)
