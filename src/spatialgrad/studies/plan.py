@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.record import (
     STUDY,
     ArmRecord,
@@ -21,7 +20,7 @@ from spatialgrad.studies.record import (
 )
 from spatialgrad.studies.study import Arm, Kind, Scale, Search, Study
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
+from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict, with_values
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 
 

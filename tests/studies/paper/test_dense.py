@@ -10,10 +10,10 @@ import torch
 from spatialgrad.cli import commands
 from spatialgrad.models import create_model
 from spatialgrad.models.resnet_encoder import load_backbone_
-from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import read_config, read_result
+from spatialgrad.train.config.io import with_values
 from support.data_files import write_cifar100
 from support.dense_files import write_camvid
 from support.pose_files import write_lspet

@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study
 from spatialgrad.studies.run.console import StudyReporter
@@ -21,7 +20,7 @@ from spatialgrad.studies.run.local import IN_USE, Ended, Launcher
 from spatialgrad.studies.run.search import GridSearch
 from spatialgrad.studies.run.status import FAILURE, forget_failure, record_failure
 from spatialgrad.studies.run.worker import write_kind
-from spatialgrad.train.config.io import to_dict
+from spatialgrad.train.config.io import to_dict, with_values
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import FolderInUseError, InterruptedTraining, StorageError
 from spatialgrad.train.runs.folder import CONFIG, RESULT, claim, is_locked, locked, read_config, write_json
