@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spatialgrad.cli import commands
+from spatialgrad.cli.main import main
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.registry import STUDIES
 from spatialgrad.studies.run.console import StudyReporter
-from spatialgrad.studies.run.local import Ended
+from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.runner import Runner
 from spatialgrad.studies.study import Arm, Published, Search, Study
 from spatialgrad.train import TrainError, read_config
@@ -136,7 +136,7 @@ def registered(study):
 def run_command(study_options, *arguments):
     """The command line with a tiny study, for `Process(function=...)`."""
     with registered(tiny_study(**study_options)):
-        return commands.run([str(argument) for argument in arguments])
+        return main([str(argument) for argument in arguments])
 
 
 def results(folder):

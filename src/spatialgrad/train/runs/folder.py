@@ -20,6 +20,8 @@ from spatialgrad.train.runs.checkpoint import UNFINISHED, replacing
 
 CONFIG, ENVIRONMENT, RESULT = "config.json", "environment.json", "result.json"
 METRICS, TIMINGS, LOCK = "metrics.jsonl", "timings.jsonl", "run.lock"
+SCALINGS, DISTANCES = "scalings.jsonl", "distances.jsonl"
+EXAMPLES, EXAMPLES_INDEX = "examples", "examples.json"
 LOCK_ATTEMPTS = 5
 
 # A process does not lock itself out with these locks, so it has to remember.
