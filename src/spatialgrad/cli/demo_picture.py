@@ -44,7 +44,7 @@ def draw_scalings(start: Mapping[str, Tensor], end: Mapping[str, Tensor], path: 
 
 
 def _draw(ax: Axes, G: Tensor, norm: TwoSlopeNorm) -> None:
-    ax.imshow(G.cpu(), norm=norm, cmap="RdBu_r")
+    ax.imshow(G.cpu().numpy(), norm=norm, cmap="RdBu_r")
     for (i, j), value in zip([(i, j) for i in range(G.shape[0]) for j in range(G.shape[1])], G.flatten(), strict=True):
         shade = abs(norm(float(value)) - 0.5)
         ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color="white" if shade > 0.35 else "black")

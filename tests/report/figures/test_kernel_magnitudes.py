@@ -34,7 +34,7 @@ def test_a_kernel_of_zeros_is_even():
 
 def test_only_convolutions_with_several_positions(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
-    save_checkpoint(tmp_path, {"model": model.state_dict(), "step": 0})
+    save_checkpoint(tmp_path, {"model": model.state_dict(), "step": 0, "epoch": 0, "batch": 0})
     assert list(magnitudes_of_run(tmp_path)) == ["0"]
 
 
