@@ -1,5 +1,6 @@
 """Tiny studies, and a launcher that trains in this very process: a run of a second or two."""
 
+import io
 import json
 from contextlib import contextmanager
 from dataclasses import replace
@@ -152,6 +153,4 @@ def sessions(run):
 
 def console():
     """One to read from."""
-    import io
-
     return Console(file=io.StringIO(), width=200)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from spatialgrad.report.examples import Examples
+from spatialgrad.report.load import ArmResults, RunResults, StudyResults
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from spatialgrad.report.examples import Examples
-    from spatialgrad.report.load import ArmResults, StudyResults
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0509a", "#8a6d00", "#3f9fd8", "#767676", "#882255")
 """Colours that colour-blind readers can tell apart; the page has brighter ones for dark mode."""
@@ -174,7 +174,7 @@ def speaking(parts: Sequence[str], most: int = 12) -> str:
     return "; ".join(parts[:most]) + more
 
 
-def relevant_runs(arm: ArmResults) -> list[Any]:
+def relevant_runs(arm: ArmResults) -> list[RunResults]:
     """The runs that curves show: the finished ones or, until there are any, the unfinished ones."""
     finished = [run for run in arm.runs if run.state == "finished"]
     return finished or [run for run in arm.runs if run.state in ("running", "stopped")] or list(arm.runs)
