@@ -24,7 +24,7 @@ def data_list(root: DataRoot = None) -> None:
         )
 
 
-def data_get(name: tyro.conf.Positional[str], root: DataRoot = None) -> None:
+def data_get(name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")], root: DataRoot = None) -> None:
     """Download a data set, unless it is there already.
 
     Args:

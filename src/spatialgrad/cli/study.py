@@ -21,7 +21,7 @@ from spatialgrad.train.errors import ConfigError
 WIDTH_OF_FILES = 320
 """Width of tables that are written to a file or a pipe."""
 
-Name = tyro.conf.Positional[str]
+Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
 Only = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")]
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from spatialgrad.studies.plan import choose, count_runs, make_plan
 from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
-from spatialgrad.studies.run.console import runs_text
+from spatialgrad.studies.run.console import counted
 from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
 from spatialgrad.train.config.io import flatten, to_dict
@@ -29,7 +29,8 @@ def describe_all(studies: Iterable[Study]) -> RenderableType:
     """All studies: place in the paper, question, and number of runs and duration at each scale."""
     lines = []
     for study in studies:
-        scales = [f"{scale}: {runs_text(count_runs(study, scale))}, {study.times.get(scale, '?')}" for scale in SCALES]
+        runs = {scale: counted(count_runs(study, scale), "run") for scale in SCALES}
+        scales = [f"{scale}: {number}, {study.times.get(scale, '?')}" for scale, number in runs.items()]
         lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {' · '.join(scales)}")
     return Text("\n".join(lines))
 
@@ -54,12 +55,12 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
             own.append(f"backbone from {arm.backbone}")
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         table.add_row(*map(Text, (*arm.group.values(), arm.label, published or "–", ", ".join(own))))
+    numbers = {"arm": len(arms), "seed": study.num_seeds[scale], "run": len(plan.jobs)}
+    counts = [counted(number, noun) for noun, number in numbers.items()]
+    duration = study.times.get(scale, "duration unknown") if not only else "part of the study"
     parts: list[RenderableType] = [
         Text(f"{study.title} ({study.shows})\n{study.question}\n\nscale {scale}: {study.differences.get(scale, '')}"),
-        Text(
-            f"{len(arms)} arms, {study.num_seeds[scale]} seeds, {runs_text(len(plan.jobs))} in total, "
-            f"{study.times.get(scale, 'duration unknown') if not only else 'part of the study'}\n"
-        ),
+        Text(f"{', '.join(counts)} in total, {duration}\n"),
         table,
         Text("\ncommon settings: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
     ]
@@ -114,7 +115,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     counts = Counter(status.state for status in seen.values())
     total = ", ".join(f"{number} {state}" for state, number in counts.items())
     parts: list[RenderableType] = [
-        Text(f"{record.title} ({record.shows}), scale {record.scale}: {runs_text(len(seen))}, {total}\n"),
+        Text(f"{record.title} ({record.shows}), scale {record.scale}: {counted(len(seen), 'run')}, {total}\n"),
         table,
     ]
     for name, status in seen.items():

@@ -10,6 +10,8 @@ import tyro
 
 from spatialgrad.train import RECIPES, TrainConfig, export_onnx, export_weights, recipe
 
+Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+
 
 def train_command(default: TrainConfig) -> Callable[..., None]:
     """The subcommand `train`.
@@ -48,7 +50,7 @@ def run_training(config: TrainConfig) -> None:
     train(config)
 
 
-def resume(run: tyro.conf.Positional[Path]) -> None:
+def resume(run: Run) -> None:
     """Resume the run in a folder.
 
     Args:
@@ -59,7 +61,7 @@ def resume(run: tyro.conf.Positional[Path]) -> None:
     resume(run)
 
 
-def export(run: tyro.conf.Positional[Path], onnx: bool = False, out: Path | None = None) -> None:
+def export(run: Run, onnx: bool = False, out: Path | None = None) -> None:
     """Export the merged network of a run: its weights, or the whole network as ONNX.
 
     Args:

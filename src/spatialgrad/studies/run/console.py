@@ -37,7 +37,7 @@ class StudyReporter:
         self._total, self._before, self._began = len(jobs), num_finished, time.monotonic()
         self._titles = {job.folder: job.title for job in jobs}
         already = f", {num_finished} of them already finished" if num_finished else ""
-        self.message(f"{runs_text(len(jobs))}{already}.")
+        self.message(f"{counted(len(jobs), 'run')}{already}.")
         if self.console.is_terminal and num_finished < len(jobs):
             self._status = Status("starting", console=self.console)
             self._status.start()
@@ -89,9 +89,9 @@ class StudyReporter:
         self.message(f"[{done:>{width}}/{self._total}] {job.title}: {what}{rest if 'FAILED' not in what else ''}")
 
 
-def runs_text(number: int) -> str:
-    """A number of runs: "1 run", "2 runs"."""
-    return f"{number} run{'' if number == 1 else 's'}"
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _outcome(folder: Path) -> str:

@@ -18,7 +18,7 @@ from rich.console import Console
 from spatialgrad.data.registry import data_root, find_source
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study
-from spatialgrad.studies.run.console import StudyReporter, runs_text
+from spatialgrad.studies.run.console import StudyReporter, counted
 from spatialgrad.studies.run.launch import Ended, Launcher
 from spatialgrad.studies.run.search import GridSearch
 from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, record_failure
@@ -73,11 +73,11 @@ def run_plan(plan: Plan, launcher: Launcher, *, processes: int = 1, console: Con
     if failed:
         lines = [f"  {folder}: {(message.splitlines() or [''])[0]}" for folder, message in failed.items()]
         raise FailedRunsError(
-            "\n".join([f"{len(failed)} of {runs_text(len(plan.jobs))} failed:", *lines])
+            "\n".join([f"{len(failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
             + f"\nThe full output is in {OUTPUT} of each run. Run the same command again to retry them.\n"
             f"Show the others: spatialgrad report {plan.folder}"
         )
-    reporter.message(f"{runs_text(len(plan.jobs))} finished. Show the results: spatialgrad report {plan.folder}")
+    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: spatialgrad report {plan.folder}")
 
 
 def check_data(plan: Plan) -> None:
@@ -236,7 +236,7 @@ class Runner:
         left = sum(folder not in self.outcome for folder in self._jobs)
         raise InterruptedTraining(
             self.stop.signal,
-            f"stopped with {left} of {runs_text(len(self._jobs))} unfinished; the running ones have saved.\n"
+            f"stopped with {left} of {counted(len(self._jobs), 'run')} unfinished; the running ones have saved.\n"
             "Run the same command again to resume.",
         )
 
