@@ -1,50 +1,46 @@
-import os
+"""The command as a user starts it, and what all subcommands share."""
+
 import subprocess
 import sys
 
-import pytest
+from support.common import python_environment
 
 
-def spatialgrad(*arguments, **options):
-    command = [sys.executable, "-m", "spatialgrad", *arguments]
-    # One thread: other tests run beside this one.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment, **options)
+def run_python(*arguments):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=python_environment())
 
 
-def test_help_lists_the_commands():
-    done = spatialgrad("--help")
-    assert done.returncode == 0
-    assert "demo" in done.stdout
-    assert "under 3 minutes" in done.stdout
-
-
-def test_demo_trains_reports_and_draws(tmp_path):
-    done = spatialgrad("demo", "--seeds", "2", "--epochs", "2", "--batch-size", "512", "--out", str(tmp_path / "out"))
+def test_python_m_spatialgrad_lists_the_subcommands():
+    done = run_python("-m", "spatialgrad", "--help")
     assert done.returncode == 0, done.stderr
-    assert "over 2 seeds" in done.stdout
-    assert "points" in done.stdout
-    assert "%" in done.stdout
-    picture = tmp_path / "out" / "scalings.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    for name in ("demo", "train", "resume", "export", "data", "study", "report"):
+        assert f" {name} " in done.stdout
+    assert "under 3 minutes" in " ".join(done.stdout.replace("│", "").split())
 
 
-@pytest.mark.parametrize(("option", "value"), [("--epochs", "1"), ("--seeds", "0"), ("--batch-size", "0")])
-def test_demo_refuses_what_makes_no_sense(option, value):
-    done = spatialgrad("demo", option, value)
-    assert done.returncode != 0
-    assert "Invalid" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_an_unknown_command_is_answered_with_the_known_ones():
-    done = spatialgrad("dmeo")
-    assert done.returncode == 2
-    assert "demo" in done.stdout + done.stderr
+def test_an_unknown_command_is_answered_with_the_known_ones(command):
+    code, said = command("dmeo")
+    assert code == 2
+    assert "demo" in said
+    assert "Traceback" not in said
 
 
 def test_without_the_extra_the_way_out_is_named():
     code = "import sys; sys.modules['tyro'] = None; from spatialgrad.cli.main import main; sys.exit(main(['demo']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_python("-c", code)
     assert done.returncode == 1
     assert "pip install 'spatialgrad[train]'" in done.stderr
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from spatialgrad.cli.main import main\n"
+        "try: main(['report', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'matplotlib', 'scipy', 'jinja2', 'lightning_fabric', 'optuna', 'ray'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    done = run_python("-c", code)
+    assert "offline" in " ".join(done.stdout.split()), done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

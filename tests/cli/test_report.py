@@ -1,16 +1,13 @@
-"""The command `spatialgrad report`."""
+"""`spatialgrad report`."""
 
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from spatialgrad.cli import commands
-from spatialgrad.report import write as report_commands
-from spatialgrad.report.figures import FIGURES
-from spatialgrad.studies import study as base
+from spatialgrad.cli.main import main
+from spatialgrad.report.figures.build import FIGURES
+from spatialgrad.studies.record import find_studies
+from spatialgrad.studies.study import FigureName
 from support.report import arm, record, write_run
 
 
@@ -24,13 +21,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_one_study_is_reported_in_its_own_folder(folder, capsys):
-    assert commands.run(["report", "studies/cifar-desk"]) == 0
+    assert main(["report", "studies/cifar-desk"]) == 0
     assert capsys.readouterr().out.strip() == "studies/cifar-desk/report/index.html"
     assert sorted(path.name for path in (folder / "studies/cifar-desk/report").iterdir()) == ["index.html", "report.md"]
 
 
 def test_a_name_means_all_scales_that_were_run(folder, capsys):
-    assert commands.run(["report", "cifar"]) == 0
+    assert main(["report", "cifar"]) == 0
     assert capsys.readouterr().out.strip() == "studies/report/index.html"
     text = (folder / "studies/report/index.html").read_text()
     assert "pocket scale" in text
@@ -38,59 +35,45 @@ def test_a_name_means_all_scales_that_were_run(folder, capsys):
 
 
 def test_a_folder_to_write_to(folder):
-    assert commands.run(["report", "cifar-desk", "studies/cifar-pocket", "--out", "there/report"]) == 0
+    assert main(["report", "cifar-desk", "studies/cifar-pocket", "--out", "there/report"]) == 0
     assert (folder / "there/report/index.html").exists()
     assert not (folder / "studies/report").exists()
 
 
 def test_it_can_be_written_again_any_time(folder):
-    assert commands.run(["report", "cifar-desk"]) == 0
+    assert main(["report", "cifar-desk"]) == 0
     before = (folder / "studies/cifar-desk/report/index.html").read_text()
     shutil.rmtree(folder / "studies/cifar-desk/runs")
-    assert commands.run(["report", "cifar-desk"]) == 0
+    assert main(["report", "cifar-desk"]) == 0
     after = (folder / "studies/cifar-desk/report/index.html").read_text()
     assert "1 of 1 runs finished" in before
     assert "0 of 1 runs finished" in after
 
 
 def test_what_cannot_be_written_leaves_the_old_report(folder, monkeypatch, capsys):
-    assert commands.run(["report", "cifar-desk"]) == 0
+    assert main(["report", "cifar-desk"]) == 0
     report = folder / "studies/cifar-desk/report"
     before = {path.name: path.read_bytes() for path in report.iterdir()}
     (folder / "studies/cifar-desk/study.json").write_text("{")
-    assert commands.run(["report", "cifar-desk"]) == 2
+    assert main(["report", "cifar-desk"]) == 2
     assert "study.json cannot be read" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in report.iterdir()} == before
     (folder / "occupied").write_text("")
-    assert commands.run(["report", "cifar-pocket", "--out", "occupied/report"]) == 74
+    assert main(["report", "cifar-pocket", "--out", "occupied/report"]) == 74
     assert "cannot write to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["report"], ["report", "unknown"]])
 def test_wrong_studies_are_refused(folder, arguments, capsys):
-    assert commands.run(arguments) == 2
+    assert main(arguments) == 2
     assert "study" in capsys.readouterr().err
 
 
 def test_figures_are_those_that_studies_may_name():
-    names = set(base.Figure.__args__)
+    names = set(FigureName.__args__)
     assert names <= set(FIGURES)
     assert set(FIGURES) - names == {"search"}
 
 
-def test_help_is_quick_and_loads_nothing_heavy(folder):
-    code = (
-        "import sys; from spatialgrad.cli.main import main\n"
-        "try: main(['report', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'matplotlib', 'scipy', 'jinja2', 'lightning_fabric'} & {name.split('.')[0] for name in sys.modules}\n"
-        "print(sorted(heavy))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert "no network" in " ".join(done.stdout.split())
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 def test_the_folder_of_studies_is_relative(folder):
-    assert report_commands.find_studies("cifar-desk")[0].as_posix() == "studies/cifar-desk"
+    assert find_studies("cifar-desk")[0].as_posix() == "studies/cifar-desk"

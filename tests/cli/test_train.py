@@ -1,7 +1,6 @@
-"""The command line: flags, suggestions, messages and exit codes."""
+"""`spatialgrad train`, `resume` and `export`: flags, suggestions, messages and exit codes."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,8 +8,9 @@ import sys
 import pytest
 
 from spatialgrad import train
-from spatialgrad.cli import commands
+from spatialgrad.cli.main import main
 from spatialgrad.train import TrainConfig, read_config
+from support.common import python_environment
 from support.training import SILENT, quietly, tiny
 
 
@@ -18,22 +18,13 @@ from support.training import SILENT, quietly, tiny
 def parsed(monkeypatch):
     """Parse a command line of `train`, and give the config instead of training."""
     found = []
-    monkeypatch.setattr(commands, "run_training", found.append)
+    monkeypatch.setattr("spatialgrad.cli.train.run_training", found.append)
 
     def parse(*arguments):
-        assert commands.run(["train", *arguments]) == 0
+        assert main(["train", *arguments]) == 0
         return found.pop()
 
     return parse
-
-
-def exit_code(capsys, *arguments):
-    try:
-        code = commands.run([str(argument) for argument in arguments])
-    except SystemExit as error:  # tyro's own errors
-        code = error.code
-    captured = capsys.readouterr()
-    return code, captured.out + captured.err
 
 
 def test_the_command_of_the_readme(parsed):
@@ -79,25 +70,25 @@ def test_a_recipe_and_what_differs_from_it(parsed, flag):
         (["--scaling.everry", "0.1"], "--scaling.every"),
     ],
 )
-def test_what_is_unknown_gets_the_nearest_suggested(arguments, suggestion, capsys):
-    code, said = exit_code(capsys, "train", *arguments)
+def test_what_is_unknown_gets_the_nearest_suggested(arguments, suggestion, command):
+    code, said = command("train", *arguments)
     assert code == 2
     assert suggestion in said
     assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("arguments", [["--optimizer.lr", "-1"], ["--epochs", "0"], ["--epochs", "many"]])
-def test_wrong_values(arguments, capsys):
-    code, said = exit_code(capsys, "train", *arguments)
+def test_wrong_values(arguments, command):
+    code, said = command("train", *arguments)
     assert code == 2
     assert "__" not in said  # no names from the parser's inside
     assert "Traceback" not in said
 
 
-def test_help_explains_every_field(capsys):
+def test_help_explains_every_field(command):
     from spatialgrad.train.config.io import flatten, to_dict
 
-    code, said = exit_code(capsys, "train", "--help")
+    code, said = command("train", "--help")
     assert code == 0
     short = {"model.name": "model", "data.name": "dataset", "method.name": "method", "budget.epochs": "epochs"}
     short["data.batch_size"] = "batch-size"
@@ -108,88 +99,71 @@ def test_help_explains_every_field(capsys):
     assert "(default: 200)" in said
 
 
-def test_help_of_a_recipe_shows_its_values(capsys):
-    assert "(default: 600)" in exit_code(capsys, "train", "--recipe", "cifar_table1", "--help")[1]
+def test_help_of_a_recipe_shows_its_values(command):
+    assert "(default: 600)" in command("train", "--recipe", "cifar_table1", "--help")[1]
 
 
-def test_missing_data(tmp_path, capsys):
-    code, said = exit_code(capsys, "train", "--data.root", tmp_path, "--out", tmp_path / "run")
+def test_missing_data(tmp_path, command):
+    code, said = command("train", "--data.root", tmp_path, "--out", tmp_path / "run")
     assert code == 66
     assert "spatialgrad data get cifar100" in said
     assert not (tmp_path / "run").exists()
 
 
-def test_another_config(tmp_path, capsys):
+def test_another_config(tmp_path, command):
     quietly(tiny(tmp_path, epochs=1))
     arguments = ["train", "--dataset", "fashion-mnist-mini", "--data.limit", "50", "--out", tmp_path]
-    code, said = exit_code(capsys, *arguments)
+    code, said = command(*arguments)
     assert code == 78
     assert "--data.limit: 150 there, 50 requested" in said
 
 
-def test_resume_of_nothing(tmp_path, capsys):
-    code, said = exit_code(capsys, "resume", tmp_path / "nothing")
+def test_resume_of_nothing(tmp_path, command):
+    code, said = command("resume", tmp_path / "nothing")
     assert code == 2
     assert "not a run's folder" in said
 
 
-def test_without_fabric_the_way_out_is_named(tmp_path, capsys, monkeypatch):
+def test_without_fabric_the_way_out_is_named(tmp_path, command, monkeypatch):
     monkeypatch.delitem(sys.modules, "spatialgrad.train.engine.run", raising=False)
     monkeypatch.delattr("spatialgrad.train.engine.run", raising=False)
     monkeypatch.setitem(sys.modules, "spatialgrad.train.engine.trainer", None)
-    code, said = exit_code(capsys, "resume", tmp_path)
+    code, said = command("resume", tmp_path)
     assert code == 1
     assert "pip install 'spatialgrad[train]'" in said
 
 
-def test_a_run_that_diverges(tmp_path, capsys):
+def test_a_run_that_diverges(tmp_path, command):
     config = tiny(tmp_path, optimizer={"lr": 1e30})
     with pytest.raises(train.DivergedError):
         train.train(config, console=SILENT)
-    code, said = exit_code(capsys, "resume", tmp_path)
+    code, said = command("resume", tmp_path)
     assert code == 3
     assert "learning rate" in said
 
 
-def test_export(tmp_path, capsys):
+def test_export(tmp_path, command):
     import torch
 
     quietly(tiny(tmp_path, "dbb", epochs=1))
-    code, said = exit_code(capsys, "export", tmp_path)
+    code, said = command("export", tmp_path)
     assert code == 0
     assert said.strip() == str(tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=True)
     assert state.keys() == train.load_model(tmp_path).state_dict().keys()
-    code, said = exit_code(capsys, "export", tmp_path / "nothing", "--onnx")
+    code, said = command("export", tmp_path / "nothing", "--onnx")
     assert code == 2
-
-
-def test_data_list(tmp_path, capsys):
-    code, said = exit_code(capsys, "data", "list", "--root", tmp_path)
-    assert code == 0
-    assert "✓ fashion-mnist-mini" in said
-    assert "· cifar100" in said
-    assert str(tmp_path) in said
-
-
-def test_data_get(tmp_path, capsys):
-    code, said = exit_code(capsys, "data", "get", "fashion-mnist-mini", "--root", tmp_path)
-    assert code == 0
-    assert "already exists" in said
-    code, said = exit_code(capsys, "data", "get", "cifar1000", "--root", tmp_path)
-    assert code == 1
-    assert "did you mean 'cifar100'" in said
 
 
 def test_the_whole_command_in_a_process_of_its_own(tmp_path):
     """As a user types it: standard output is not a terminal, so there are plain lines."""
-    command = [
+    arguments = [
         *(sys.executable, "-m", "spatialgrad", "train", "--recipe", "pocket", "--model.width", "0.0625"),
         *("--data.limit", "128", "--data.test-limit", "100", "--epochs", "2", "--method", "baseline"),
         *("--machine.threads", "1", "--out", str(tmp_path / "run")),
     ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "default"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    environment = {**python_environment(), "PYTHONWARNINGS": "default"}
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()

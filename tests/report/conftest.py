@@ -7,35 +7,39 @@ from support.report import architectures, real_study, search_study, table_1
 
 
 @pytest.fixture(scope="session")
-def real(tmp_path_factory):
+def written(tmp_path_factory):
+    """Write a study into a folder of this name, and give the folder."""
+
+    def write(build, name):
+        folder = tmp_path_factory.mktemp("studies") / name
+        build(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def real(written):
     """Real trainings: a baseline and SGS, two seeds each."""
-    folder = tmp_path_factory.mktemp("real") / "learned-scalings-pocket"
-    real_study(folder)
-    return folder
+    return written(real_study, "learned-scalings-pocket")
 
 
 @pytest.fixture(scope="session")
-def cifar(tmp_path_factory):
+def cifar(written):
     """A synthetic Table 1 with a failed run and a waiting one."""
-    folder = tmp_path_factory.mktemp("cifar") / "cifar-desk"
-    table_1(folder)
-    return folder
+    return written(table_1, "cifar-desk")
 
 
 @pytest.fixture(scope="session")
-def networks(tmp_path_factory):
+def networks(written):
     """A synthetic table of 17 networks."""
-    folder = tmp_path_factory.mktemp("networks") / "architectures-desk"
-    architectures(folder)
-    return folder
+    return written(architectures, "architectures-desk")
 
 
 @pytest.fixture(scope="session")
-def searched(tmp_path_factory):
+def searched(written):
     """Synthetic searches."""
-    folder = tmp_path_factory.mktemp("searched") / "search-methods-desk"
-    search_study(folder)
-    return folder
+    return written(search_study, "search-methods-desk")
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from spatialgrad.cli import commands
+from spatialgrad.report import write_report
 from support.report import accuracies, html_rows, markdown_rows, minus, text_of
 from support.studies import run_here, tiny_study
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("report-end-to-end")]
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +17,7 @@ def studies(tmp_path_factory):
     folder = tmp_path_factory.mktemp("studies")
     run_here(tiny_study(failing=True), folder / "tiny-pocket", num_seeds=2)
     run_here(tiny_study(tuned=True, name="searching"), folder / "searching-pocket", num_seeds=2)
-    assert commands.run(["report", str(folder / "tiny-pocket"), str(folder / "searching-pocket")]) == 0
+    write_report([folder / "tiny-pocket", folder / "searching-pocket"])
     return folder
 
 
@@ -24,7 +26,6 @@ def differences(folder, key):
     return [ours[seed] - base[seed] for seed in sorted(ours)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])
 def test_numbers_are_those_of_the_run_folders(studies, rows):
     tiny, searching = studies / "tiny-pocket", studies / "searching-pocket"
@@ -39,7 +40,6 @@ def test_numbers_are_those_of_the_run_folders(studies, rows):
     assert tuned["Ours (%)"] == text_of(accuracies(searching, "fashion-mnist-tuned").values())
 
 
-@pytest.mark.slow
 def test_failures_searches_and_states_are_told(studies):
     text = (studies / "report" / "report.md").read_text()
     assert "4 of 6 runs finished (2 failed)" in text

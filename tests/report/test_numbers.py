@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from spatialgrad.report.write import write_report
+from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.record import PointRecord, SearchRecord
 from spatialgrad.studies.study import Published
 from support.report import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
@@ -62,7 +63,7 @@ def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, tmp_pa
     costs = rows(tmp_path, 1)
     assert costs[1]["GPU hours, published (× reference)"].replace("\\", "") == "7.0 (× 3.04)/9.4*"
     assert costs[1]["MACs, published"].replace("\\", "") == "728.0/728.0*"
-    assert "measured by the DyRep paper" in (tmp_path / "index.html").read_text()
+    assert f"measured by {QUOTED}" in (tmp_path / "index.html").read_text()
 
 
 def test_costs_are_means_of_the_results(cifar, tmp_path):
@@ -91,7 +92,7 @@ def test_real_trainings_give_the_numbers_of_their_results(real, tmp_path):
     last = json.loads((real / "runs/tiny-sgs/seed0/scalings.jsonl").read_text().splitlines()[-1])
     name, G = next(iter(last["scalings"].items()))
     assert f"{name}: " in text
-    assert f"{G[1][1]:.2f} at last" in text
+    assert f"{G[1][1]:.2f} at the end" in text
 
 
 def test_a_tuned_arm_costs_its_search(searched, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from spatialgrad.report.statistics import Comparison, compare, correct, holm, summarize
+from spatialgrad.report.statistics import Comparison, compare_paired, correct, holm, summarize
 
 
 def test_mean_and_sample_deviation_by_hand():
@@ -26,7 +26,7 @@ def test_one_seed_has_no_deviation_and_none_has_no_summary():
 
 def test_a_paired_comparison_by_hand():
     # Differences 1, 2, 3: mean 2, deviation 1, standard error 1/√3, t = 2√3 with 2 degrees of freedom.
-    comparison = compare({0: 71.0, 1: 72.0, 2: 76.0}, {0: 70.0, 1: 70.0, 2: 73.0})
+    comparison = compare_paired({0: 71.0, 1: 72.0, 2: 76.0}, {0: 70.0, 1: 70.0, 2: 73.0})
     assert comparison.n == 3
     assert comparison.difference == pytest.approx(2.0)
     # For 2 degrees of freedom both have a closed form: p = 1 − t/√(t²+2), and the 97.5 % point is 4.302652730.
@@ -37,20 +37,20 @@ def test_a_paired_comparison_by_hand():
 
 
 def test_only_common_seeds_count():
-    comparison = compare({0: 1.0, 1: 2.0, 5: 100.0}, {1: 1.0, 0: 0.5, 7: -100.0})
+    comparison = compare_paired({0: 1.0, 1: 2.0, 5: 100.0}, {1: 1.0, 0: 0.5, 7: -100.0})
     assert comparison.n == 2
     assert comparison.difference == pytest.approx(0.75)
-    assert compare({0: 1.0}, {1: 1.0}) is None
+    assert compare_paired({0: 1.0}, {1: 1.0}) is None
 
 
 def test_one_pair_and_equal_differences_are_not_tested():
-    single = compare({0: 2.0}, {0: 1.0})
+    single = compare_paired({0: 2.0}, {0: 1.0})
     assert (single.difference, single.low, single.p) == (1.0, None, None)
     assert "one pair" in single.note
     # 0.3 − 0.2 and 0.2 − 0.1 are not the same float.
-    same = compare({0: 0.3, 1: 0.2, 2: 5.1}, {0: 0.2, 1: 0.1, 2: 5.0})
+    same = compare_paired({0: 0.3, 1: 0.2, 2: 5.1}, {0: 0.2, 1: 0.1, 2: 5.0})
     assert same.p is None
-    assert "same" in same.note
+    assert "equal" in same.note
     assert not same.supported
 
 
@@ -62,7 +62,7 @@ values = st.floats(min_value=10, max_value=90).map(lambda x: round(x, 2))
 def test_interval_and_p_value_agree_with_the_one_sample_formulation(pairs):
     ours, reference = np.array(pairs).T
     differences = ours - reference
-    comparison = compare(dict(enumerate(ours)), dict(enumerate(reference)))
+    comparison = compare_paired(dict(enumerate(ours)), dict(enumerate(reference)))
     assert comparison.difference == pytest.approx(differences.mean(), abs=1e-9)
     if comparison.p is None:
         assert np.allclose(differences, differences[0])

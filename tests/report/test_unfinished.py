@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from spatialgrad.report.load import collect
+from spatialgrad.report.load import load_results
 from spatialgrad.report.write import write_report
 from spatialgrad.studies.record import RunRecord
 from spatialgrad.train.errors import ConfigError
@@ -28,7 +28,7 @@ def study(tmp_path):
 
 
 def state(study, name):
-    return next(run for run in collect(study).runs if run.name == name)
+    return next(run for run in load_results(study).runs if run.name == name)
 
 
 def texts(study):
@@ -110,10 +110,10 @@ def test_a_damaged_file_is_named(study, name):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"loss": 1.0, "test": {}}, "result.json holds no accuracy"),
-        ({"accuracy": float("nan")}, "result.json holds no accuracy"),
-        ({"accuracy": "0.9"}, "result.json holds no accuracy"),
-        ([], "result.json holds no object"),
+        ({"loss": 1.0, "test": {}}, "result.json has no accuracy"),
+        ({"accuracy": float("nan")}, "result.json has no accuracy"),
+        ({"accuracy": "0.9"}, "result.json has no accuracy"),
+        ([], "result.json is not a JSON object"),
     ],
 )
 def test_a_result_without_the_metric_is_no_value(study, content, says):
@@ -151,7 +151,7 @@ def test_a_run_outside_of_the_study_is_not_read(tmp_path, folder):
     each = arm("a", "A", {}, ())
     object.__setattr__(each, "runs", (RunRecord(folder=folder, seed=0),))
     record([each], figures=()).write(tmp_path / "study")
-    (run,) = collect(tmp_path / "study").runs
+    (run,) = load_results(tmp_path / "study").runs
     assert run.state == "damaged"
     assert "outside" in run.message
     assert run.value is None
@@ -177,10 +177,10 @@ def test_hidden_arms_are_counted_but_not_in_the_table(tmp_path):
 
 def test_no_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no study in nothing.*study\.json"):
+    with pytest.raises(ConfigError, match=r"no study found in nothing.*study\.json"):
         write_report(["nothing"])
     record([arm("a", "A", {}, (0,))], figures=("histogram",)).write(tmp_path / "studies/cifar-desk")
-    with pytest.raises(ConfigError, match=r"there are cifar-desk"):
+    with pytest.raises(ConfigError, match=r"contains cifar-desk"):
         write_report(["nothing"])
     with pytest.raises(ConfigError, match="unknown figure 'histogram'"):
         write_report(["cifar"])
@@ -192,12 +192,12 @@ def test_a_backbone_has_a_metric_of_its_own(tmp_path):
     write_run(tmp_path / "runs/back/seed0", 0.5)  # an accuracy, where the study is about mIoU
     write_run(tmp_path / "runs/net/seed0", 0.5)
     record(arms, seeds=(0,), figures=(), metric="miou").write(tmp_path)
-    assert {run.name: run.state for run in collect(tmp_path).runs} == {
+    assert {run.name: run.state for run in load_results(tmp_path).runs} == {
         "runs/net/seed0": "damaged",
         "runs/back/seed0": "finished",
     }
     page, _ = texts(tmp_path)
-    assert "result.json holds no miou" in page
+    assert "result.json has no miou" in page
     assert "1 of 2 runs finished (1 damaged)" in page
 
 
@@ -216,4 +216,4 @@ def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
     for seed in (0, 1):
         (tmp_path / f"study/runs/tiny-sgs/seed{seed}/result.json").unlink()
     page, _ = texts(tmp_path / "study")
-    assert "Not trained to the end: SGS (ours) (3 of 3 epochs)." in page
+    assert "Not fully trained: SGS (ours) (3 of 3 epochs)." in page

@@ -64,7 +64,7 @@ def test_only_some_arms(tmp_path):
     plan = make_plan(study, "desk", tmp_path, only=["vgg-11 ADAM no"])
     assert [arm.group["Optimizer"] for arm in plan.record.arms] == ["Adam", "Adamax", "NAdam", "RAdam"]
     assert len(choose(study.arms("desk"), ["resnet", "vgg"])) == 52
-    with pytest.raises(ConfigError, match=r"no arm contains 'lion'; there are\n  VGG-11 · SGD · No SGS"):
+    with pytest.raises(ConfigError, match=r"no arm matches --only 'lion'; choose from\n  VGG-11 · SGD · No SGS"):
         make_plan(study, "desk", tmp_path, only=["lion"])
 
 
@@ -139,7 +139,7 @@ def test_backbones_come_first(tmp_path):
 
 
 def test_no_seeds(tmp_path):
-    with pytest.raises(ConfigError, match="number of seeds: 0"):
+    with pytest.raises(ConfigError, match="--seeds must be at least 1, got 0"):
         make_plan(tiny_study(), "pocket", tmp_path, num_seeds=0)
 
 

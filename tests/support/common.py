@@ -1,6 +1,8 @@
 """A tiny network, images for it, and the arithmetic of scaling written out by hand, to compare trainings with."""
 
 import copy
+import os
+import sys
 
 import torch
 from torch import nn
@@ -8,6 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 CLASSES = 5
+
+
+def python_environment():
+    """Variables for a Python process that imports what this one does, with one thread: other tests run beside it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
 
 
 class TinyNet(nn.Module):

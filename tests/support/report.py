@@ -6,6 +6,7 @@ import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 
+from spatialgrad.studies.paper.table1_cifar import PUBLISHED
 from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord
 from spatialgrad.studies.run.status import record_failure
 from spatialgrad.studies.study import Published
@@ -132,26 +133,6 @@ def made_up(layers, epoch):
 def table_1(folder, **fields):
     """A synthetic Table 1 at desk scale: 2 data sets, 4 methods, 3 seeds, one run failed and one waiting."""
     layers = [(f"features.{3 * i}", 3) for i in range(13)]
-    printed = {
-        "CIFAR-10": {
-            "Origin": [Published(mean=94.9, std=0.07, cost=2.3, macs=313e6, parameters=15e6)],
-            "DBB": [
-                Published(mean=95.0, std=0.1, cost=7.0, macs=728e6, parameters=34.7e6),
-                Published(mean=94.97, std=0.06, cost=9.4, macs=728e6, parameters=34.7e6, source="the DyRep paper"),
-            ],
-            "DyRep": [Published(mean=95.0, std=0.06, cost=7.2, macs=674e6, parameters=25.5e6)],
-            "SGS (ours)": [Published(mean=95.2, std=0.05, cost=2.5, macs=313e6, parameters=15e6)],
-        },
-        "CIFAR-100": {
-            "Origin": [Published(mean=73.7, std=0.1, cost=2.3, macs=314e6, parameters=15e6)],
-            "DBB": [
-                Published(mean=74.4, std=0.1, cost=7.0, macs=728e6, parameters=34.7e6),
-                Published(mean=74.04, std=0.08, cost=9.4, macs=728e6, parameters=34.7e6, source="the DyRep paper"),
-            ],
-            "DyRep": [Published(mean=74.1, std=0.2, cost=6.4, macs=560e6, parameters=22.8e6)],
-            "SGS (ours)": [Published(mean=75.5, std=0.1, cost=2.5, macs=313e6, parameters=15e6)],
-        },
-    }
     gains = {"Origin": 0.0, "DBB": 0.3, "DyRep": 0.2, "SGS (ours)": 1.4}
     seconds = {"Origin": 1000.0, "DBB": 3000.0, "DyRep": 2600.0, "SGS (ours)": 1080.0}
     arms = []
@@ -165,7 +146,7 @@ def table_1(folder, **fields):
                     {"Dataset": data},
                     (0, 1, 2),
                     reference=label == "Origin",
-                    published=printed[data][label],
+                    published=PUBLISHED[data][label],
                 )
             )
             for seed in range(3):

@@ -1,5 +1,6 @@
 """Tiny studies, and a launcher that trains in this very process: a run of a second or two."""
 
+import io
 import json
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spatialgrad.cli import commands
+from spatialgrad.cli.main import main
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.registry import STUDIES
 from spatialgrad.studies.run.console import StudyReporter
-from spatialgrad.studies.run.local import Ended
+from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.runner import Runner
 from spatialgrad.studies.study import Arm, Published, Search, Study
 from spatialgrad.train import TrainError, read_config
@@ -136,7 +137,7 @@ def registered(study):
 def run_command(study_options, *arguments):
     """The command line with a tiny study, for `Process(function=...)`."""
     with registered(tiny_study(**study_options)):
-        return commands.run([str(argument) for argument in arguments])
+        return main([str(argument) for argument in arguments])
 
 
 def results(folder):
@@ -152,6 +153,4 @@ def sessions(run):
 
 def console():
     """One to read from."""
-    import io
-
     return Console(file=io.StringIO(), width=200)

@@ -151,7 +151,7 @@ class Process:
 
 
 def _run(pipe, arguments, environment, limit_file_size, function):
-    from spatialgrad.cli import commands
+    from spatialgrad.cli.main import main
 
     os.environ.update(environment)
     torch.set_num_threads(1)
@@ -162,7 +162,7 @@ def _run(pipe, arguments, environment, limit_file_size, function):
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         pipe.send("running")
-        code = function(*arguments) if function else commands.run([str(argument) for argument in arguments])
+        code = function(*arguments) if function else main([str(argument) for argument in arguments])
     pipe.send((out.getvalue(), err.getvalue()))
     os._exit(code or 0)
 
@@ -201,11 +201,11 @@ def codes(processes):
 
 
 def exit_code_of_training(config):
-    from spatialgrad.cli import commands
+    from spatialgrad.cli import main, train
 
-    commands.run_training = quietly
-    commands._default_config = lambda arguments: config
-    return commands.run(["train"])
+    train.run_training = quietly
+    train.default_config = lambda arguments: config
+    return main.main(["train"])
 
 
 def stop_after_seven_steps(config):

@@ -1,4 +1,4 @@
-"""The demonstration: the same narrow VGG-11 with and without scaling, on the images that come with the package."""
+"""``spatialgrad demo``: a narrow VGG-11 with and without scaling, on the images shipped with the package."""
 
 from __future__ import annotations
 
@@ -6,51 +6,53 @@ import statistics
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from spatialgrad.cli.demo_picture import draw_scalings
 from spatialgrad.data import ImageDataset, eval_batches, load_dataset, steps_per_epoch, train_batches
 from spatialgrad.models import create_model
-from spatialgrad.report.figures.scalings_picture import plot_scalings_at_start_and_end
 from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.train.errors import ConfigError
 
 MODEL, WIDTH, IMAGE_SIZE = "vgg11", 1 / 8, 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoConfig:
-    """What the demonstration trains."""
+    """Settings of the demonstration."""
 
     epochs: int = 10
-    """Epochs of each training."""
+    """Number of training epochs."""
     seeds: int = 3
-    """Pairs of trainings, one pair per seed."""
+    """Number of seeds; each trains with and without scaling."""
     batch_size: int = 128
     """Images per step."""
     learning_rate: float = 0.05
-    """Largest learning rate; it falls to 0 along a cosine."""
+    """Initial learning rate; it decays to 0 along a cosine."""
     every: int = 2
-    """Epochs between two updates of the scalings, after one epoch of warm-up."""
+    """Number of epochs between two updates of the scalings, after one epoch of warm-up."""
     out: Path = Path("spatialgrad-demo")
-    """Folder for the picture."""
+    """Output folder of the picture."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "seeds", "batch_size", "every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Invalid {name}: {getattr(self, name)}; it must be at least 1.")
-        if self.epochs < 2:
-            raise ValueError(f"Invalid epochs: {self.epochs}; the first update comes after one epoch of warm-up.")
+        # The first update comes after one epoch of warm-up.
+        for name, least in {"epochs": 2, "seeds": 1, "batch_size": 1, "every": 1}.items():
+            if getattr(self, name) < least:
+                flag = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{flag} must be at least {least}, got {getattr(self, name)}")
 
 
 @dataclass
-class Run:
-    """One training: what came out and what it took."""
+class DemoRun:
+    """Result and time of one training."""
 
     seed: int
     accuracy: float = 0.0
@@ -59,11 +61,16 @@ class Run:
     scalings: list[dict[str, Tensor]] = field(default_factory=list)
 
 
+def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -> None:  # noqa: B008 (frozen)
+    """Train with and without scaling on the shipped images (under 3 minutes on 2 cores)."""
+    run_demo(config)
+
+
 def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
-    """Train with and without scaling, print a table, and write a picture of every layer's scaling.
+    """Train with and without scaling, print a table, and draw every layer's scaling.
 
     Returns:
-        The file with the picture.
+        Path of the picture.
     """
     console = console or Console()
     dataset = load_dataset("fashion-mnist-mini").with_image_size(IMAGE_SIZE)
@@ -74,7 +81,7 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
         highlight=False,
     )
     steps = steps_per_epoch(dataset, config.batch_size) * config.epochs
-    runs: dict[bool, list[Run]] = {False: [], True: []}
+    runs: dict[bool, list[DemoRun]] = {False: [], True: []}
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -86,27 +93,27 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
     with bar:
         task = bar.add_task("", total=steps * 2 * config.seeds)
         for seed in range(config.seeds):
-            # Turn by turn, so that a machine that grows slower does not favour one of them.
+            # In alternating order, so that a machine that slows down favours neither.
             for scaled in (False, True) if seed % 2 == 0 else (True, False):
                 bar.update(task, description=f"seed {seed}, {'scaled' if scaled else 'plain '}")
                 run = train_once(config, dataset, seed, scaled, lambda: bar.advance(task))
                 runs[scaled].append(run)
-                if not console.is_terminal:  # where no bar moves
+                if not console.is_terminal:  # without a progress bar
                     name = "scaled" if scaled else "plain"
                     console.print(f"seed {seed}, {name}: {100 * run.accuracy:.1f} % in {run.seconds:.0f} s")
     console.print(results_table(runs[False], runs[True]))
     console.print(verdict(runs[False], runs[True]), highlight=False)
     first = runs[True][0].scalings
-    picture = plot_scalings_at_start_and_end(first[0], first[-1], config.out / "scalings.png")
+    picture = draw_scalings(first[0], first[-1], config.out / "scalings.png")
     console.print(
-        f"Every layer's scaling at the start and at the end (seed 0): [bold]{picture}[/bold]", highlight=False
+        f"Scaling of every layer at the start and at the end (seed 0): [bold]{picture}[/bold]", highlight=False
     )
     return picture
 
 
 def train_once(
     config: DemoConfig, dataset: ImageDataset[Any], seed: int, scaled: bool, advance: Any = lambda: None
-) -> Run:
+) -> DemoRun:
     """Train one network; the three lines that add scaling are marked."""
     torch.manual_seed(seed)
     model = create_model(MODEL, num_classes=dataset.num_classes, width=WIDTH, in_channels=dataset.channels)
@@ -114,7 +121,7 @@ def train_once(
     steps = steps_per_epoch(dataset, config.batch_size) * config.epochs
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     sgs = SpatialGradientScaling(model, optimizer, every=config.every) if scaled else None  # 1
-    run = Run(seed)
+    run = DemoRun(seed)
     start = time.perf_counter()
     for epoch in range(config.epochs):
         batches = train_batches(dataset, config.batch_size, seed=seed, epoch=epoch, augmentation=dataset.augmentation)
@@ -125,7 +132,7 @@ def train_once(
         model.train()
         for images, labels in batches:
             optimizer.zero_grad()
-            F.cross_entropy(model(images), labels).backward()
+            torch.autograd.backward(F.cross_entropy(model(images), labels))
             optimizer.step()
             schedule.step()
             advance()
@@ -136,16 +143,16 @@ def train_once(
 
 @torch.no_grad()
 def accuracy_of(model: nn.Module, dataset: ImageDataset[Any]) -> float:
-    """Share of the test images that are classified rightly."""
+    """Share of the test images that are classified correctly."""
     model.eval()
     right = sum(int((model(x).argmax(1) == y).sum()) for x, y in eval_batches(dataset, 250))
     return right / len(dataset.test)
 
 
-def results_table(plain: list[Run], scaled: list[Run]) -> Table:
-    """Accuracy, time and overhead of both."""
+def results_table(plain: list[DemoRun], scaled: list[DemoRun]) -> Table:
+    """Accuracy, time and overhead with and without scaling."""
     table = Table(title=f"Test accuracy, mean ± standard deviation over {len(plain)} seeds")
-    for column in ("", "accuracy", "each seed", "time a run", "of which updates"):
+    for column in ("", "accuracy", "per seed", "time per run", "updates"):
         table.add_column(column, justify="left" if not column else "right")
     for name, runs in (("plain", plain), ("scaled", scaled)):
         ordered = sorted(runs, key=lambda run: run.seed)
@@ -161,8 +168,8 @@ def results_table(plain: list[Run], scaled: list[Run]) -> Table:
     return table
 
 
-def verdict(plain: list[Run], scaled: list[Run]) -> str:
-    """One honest sentence about what was measured."""
+def verdict(plain: list[DemoRun], scaled: list[DemoRun]) -> str:
+    """The result in one sentence, with its uncertainty."""
     by_seed = {run.seed: run for run in plain}
     gains = [100 * (run.accuracy - by_seed[run.seed].accuracy) for run in scaled]
     mean = statistics.mean(gains)
@@ -172,18 +179,16 @@ def verdict(plain: list[Run], scaled: list[Run]) -> str:
         finding = f"{word} with a single seed: {mean:+.2f} points, which says nothing about other seeds"
     else:
         spread = statistics.stdev(gains)
-        # Twice the standard error: a rule of thumb that needs no further library.
+        # Twice the standard error: a rule of thumb.
         clear = abs(mean) > 2 * spread / len(gains) ** 0.5
-        certainty = "more than" if clear else "no more than"
-        finding = (
-            f"{word}: {mean:+.2f} ± {spread:.2f} points over {len(gains)} seeds, {certainty} the seeds alone explain"
-        )
+        noise = "larger than" if clear else "within"
+        finding = f"{word}: {mean:+.2f} ± {spread:.2f} points over {len(gains)} seeds, {noise} the noise between seeds"
     return (
         f"{finding}; time {100 * overhead:+.1f} % (median of pairs; pairs vary by several percent on a busy machine)."
     )
 
 
 def mean_and_std(accuracies: list[float]) -> str:
-    """In percent."""
+    """Accuracies in percent."""
     spread = f" ± {100 * statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
     return f"{100 * statistics.mean(accuracies):.2f}{spread} %"

@@ -1,4 +1,4 @@
-"""What a study is, and how far it has come, as tables on a terminal."""
+"""Studies and their progress as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from rich.text import Text
 
 from spatialgrad.studies.plan import choose, count_runs, make_plan
 from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
-from spatialgrad.studies.run.status import RunStatus, run_status
+from spatialgrad.studies.run.console import counted
+from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
 from spatialgrad.train.config.io import flatten, to_dict
-from spatialgrad.train.runs.console import show_metric
-from spatialgrad.train.runs.folder import RESULT
 
 UNSEEN = ("seed", "out", "tensorboard", "data.root")
-"""Fields that say nothing about an arm."""
+"""Fields that do not characterise an arm."""
 
 
 def describe_all(studies: Iterable[Study]) -> RenderableType:
-    """Every study: where it is in the paper, what it asks, how many runs each scale is, and how long they take."""
+    """All studies: place in the paper, question, and number of runs and duration at each scale."""
     lines = []
     for study in studies:
-        scales = [f"{scale}: {count_runs(study, scale)} runs, {study.times.get(scale, '?')}" for scale in SCALES]
+        runs = {scale: counted(count_runs(study, scale), "run") for scale in SCALES}
+        scales = [f"{scale}: {number}, {study.times.get(scale, '?')}" for scale, number in runs.items()]
         lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {' · '.join(scales)}")
     return Text("\n".join(lines))
 
 
 def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> RenderableType:
-    """Every arm of a study with what the paper prints, and the exact settings."""
+    """The arms of a study with the published values and the exact settings."""
     arms, plan = choose(study.arms(scale), only), make_plan(study, scale, Path("nowhere"), only=only)
     settings = [flatten(to_dict(arm.config)) for arm in arms]
     common = {
@@ -45,7 +45,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         if name not in UNSEEN and all(other[name] == value for other in settings)
     }
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (*arms[0].group, "arm", "published", "settings of its own"):
+    for column in (*arms[0].group, "arm", "published", "specific settings"):
         table.add_column(column)
     for arm, values in zip(arms, settings, strict=True):
         own = [f"{k} {_plain(v)}" for k, v in values.items() if k not in common and k not in UNSEEN]
@@ -55,14 +55,14 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
             own.append(f"backbone from {arm.backbone}")
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         table.add_row(*map(Text, (*arm.group.values(), arm.label, published or "–", ", ".join(own))))
+    numbers = {"arm": len(arms), "seed": study.num_seeds[scale], "run": len(plan.jobs)}
+    counts = [counted(number, noun) for noun, number in numbers.items()]
+    duration = study.times.get(scale, "duration unknown") if not only else "part of the study"
     parts: list[RenderableType] = [
         Text(f"{study.title} ({study.shows})\n{study.question}\n\nscale {scale}: {study.differences.get(scale, '')}"),
-        Text(
-            f"{len(arms)} arms, {study.num_seeds[scale]} seeds, {len(plan.jobs)} runs in all, "
-            f"{study.times.get(scale, 'time not known') if not only else 'a part of the study'}\n"
-        ),
+        Text(f"{', '.join(counts)} in total, {duration}\n"),
         table,
-        Text("\nin common: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
+        Text("\ncommon settings: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
     ]
     notes = {arm.note: arm for arm in arms if arm.note}
     parts += [Text(f"note on {', '.join(arm.group.values())} · {arm.label}: {note}") for note, arm in notes.items()]
@@ -71,14 +71,13 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         grid = ", ".join(f"{name} in {', '.join(map(_plain, values))}" for name, values in search.grid.items())
         points = math.prod(map(len, search.grid.values()))
         held_out = search.config.data.validation
-        parts.append(
-            Text(f"search {search.name}: {grid} ({points} points on {100 * held_out:g} % held-out training images)")
-        )
+        where = f"evaluated on {100 * held_out:g} % of the training images"
+        parts.append(Text(f"search {search.name}: {grid} ({points} points, {where})"))
     return Group(*parts)
 
 
 def describe_published(value: Published, cost_unit: str | None) -> str:
-    """A published value in a few words."""
+    """A published value in one line."""
     parts = [f"{value.mean:g}" + (f" ± {value.std:g}" if value.std is not None else "")]
     if value.cost is not None:
         parts.append(f"{value.cost:g} {cost_unit or ''}".strip())
@@ -91,7 +90,7 @@ def describe_published(value: Published, cost_unit: str | None) -> str:
 
 
 def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
-    """How far every arm and search is, and why runs have failed."""
+    """Progress of every arm and search, and why runs failed."""
     seen: dict[str, RunStatus] = {}
 
     def statuses(runs: Iterable[RunRecord]) -> list[RunStatus]:
@@ -116,7 +115,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     counts = Counter(status.state for status in seen.values())
     total = ", ".join(f"{number} {state}" for state, number in counts.items())
     parts: list[RenderableType] = [
-        Text(f"{record.title} ({record.shows}), scale {record.scale}: {len(seen)} runs, {total}\n"),
+        Text(f"{record.title} ({record.shows}), scale {record.scale}: {counted(len(seen), 'run')}, {total}\n"),
         table,
     ]
     for name, status in seen.items():
@@ -135,36 +134,27 @@ def _summary(states: list[RunStatus]) -> Text:
 
 
 def _status(folder: Path) -> RunStatus:
-    """A run's state; one whose files cannot be read says so, and the others are shown all the same."""
+    """The state of a run; damaged if its files cannot be read."""
     try:
         status = run_status(folder)
         if status.state == "finished":
-            _result(folder)
+            read_headline(folder)
         return status
     except (OSError, ValueError, KeyError, TypeError) as error:
         return RunStatus(state="damaged", message=f"{type(error).__name__}: {error}")
 
 
-def _result(folder: Path) -> tuple[str, float] | None:
-    """Metric and value of a run that has finished."""
-    path = folder / RESULT
-    if not path.exists():
-        return None
-    result = json.loads(path.read_text())
-    return str(result["metric"]), float(result["value"])
-
-
 def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
-    results = []
+    headlines = []
     for run in runs:
-        with suppress(OSError, ValueError, KeyError, TypeError):  # the state says so
-            results.append(_result(folder / run.folder))
-    known = [each for each in results if each is not None]
+        with suppress(OSError, ValueError, KeyError, TypeError):  # its state is damaged
+            headlines.append(read_headline(folder / run.folder))
+    known = [each for each in headlines if each is not None]
     if not known:
         return "–"
-    # A backbone has another metric than the study.
-    metric, mean = known[0][0], sum(value for _, value in known) / len(known)
-    return f"{metric} {show_metric(metric, mean)}" + (f" (mean of {len(known)})" if len(known) > 1 else "")
+    # Not the study's metric: a backbone has another one.
+    shown = format_metric(known[0].metric, sum(each.value for each in known) / len(known))
+    return shown + (f" (mean of {len(known)})" if len(known) > 1 else "")
 
 
 def _best(folder: Path, search: str) -> str:

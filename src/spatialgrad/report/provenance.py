@@ -1,4 +1,4 @@
-"""Where a study's numbers come from: how far it is, on what it ran, and how to do it again."""
+"""Provenance of a study's numbers: progress, hardware, versions, and the command to reproduce them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spatialgrad.report.load import Collected, Run
+from spatialgrad.report.load import RunResults, StudyResults
 
-NO_CLAIM = "Pocket scale shows that everything works, in minutes. It makes no claim about accuracy."
-SCALES = {
+NO_CLAIM = "Pocket scale checks in minutes that the pipeline works. It makes no claim about accuracy."
+SCALE_TEXTS = {
     "paper": "paper: the published settings",
-    "desk": "desk: sized for evidence without a GPU",
+    "desk": "desk: evidence without a GPU",
     "pocket": "pocket: the whole pipeline in minutes, no claim about accuracy",
 }
 MOST_WAITING = 10
-"""Waiting runs that are named; all are counted."""
+"""Number of waiting runs that are listed; all are counted."""
 ORDER = ("finished", "running", "stopped", "waiting", "failed", "damaged")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """A run that is not finished, or of which something cannot be read."""
+    """A run that has not finished, or has unreadable files."""
 
     run: str
     seed: int
@@ -31,20 +31,20 @@ class Trouble:
     message: str
 
 
-def progress(study: Collected) -> str:
-    """How far a study is, in a sentence: "3 of 8 runs finished (1 running, 4 waiting)"."""
+def progress(study: StudyResults) -> str:
+    """The progress of a study: "3 of 8 runs finished (1 running, 4 waiting)"."""
     states, total = study.states, len(study.runs)
     rest = ", ".join(f"{states[state]} {state}" for state in ORDER[1:] if states[state])
     return f"{states['finished']} of {total} runs finished" + (f" ({rest})" if rest else "")
 
 
-def facts(study: Collected) -> list[tuple[str, str]]:
-    """What a reader must know about the numbers, as names and values."""
+def facts(study: StudyResults) -> list[tuple[str, str]]:
+    """Where the numbers come from, as names and values."""
     record, environments = study.record, [run.environment for run in study.runs if run.environment]
     versions = [each["versions"] for each in environments if isinstance(each.get("versions"), Mapping)]
     names = list(dict.fromkeys(name for each in versions for name in each))
     found = [
-        ("Scale", SCALES.get(record.scale, record.scale)),
+        ("Scale", SCALE_TEXTS.get(record.scale, record.scale)),
         ("Data", _several(str(run.result["dataset"]) for run in study.runs if run.result.get("dataset"))),
         ("Seeds", ", ".join(map(str, record.seeds))),
         ("Runs", progress(study)),
@@ -57,15 +57,15 @@ def facts(study: Collected) -> list[tuple[str, str]]:
     return [(name, value or "not known yet") for name, value in found]
 
 
-def command(study: Collected) -> str:
-    """The command that does it again."""
+def command(study: StudyResults) -> str:
+    """The command that reproduces the study."""
     record = study.record
     name, scale = shlex.quote(record.name), shlex.quote(record.scale)
     return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}"
 
 
-def troubles(study: Collected) -> list[Trouble]:
-    """The runs that a reader must know about: failed, damaged, under way, partly unreadable, and some that wait."""
+def troubles(study: StudyResults) -> list[Trouble]:
+    """Runs that are failed, damaged, unfinished or partly unreadable, and the first of those waiting."""
     found = [run for run in study.runs if run.state != "finished" or run.problems]
     waiting = [run for run in found if run.state == "waiting"]
     left = {run.name for run in waiting[MOST_WAITING:]}
@@ -93,15 +93,15 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 def _commit(commit: Any) -> str:
     if not commit:
-        return "of an installed package"
+        return "installed package, no commit"
     text = str(commit)
     changed = text.endswith("-changed")
     return text.removesuffix("-changed")[:12] + (" with local changes" if changed else "")
 
 
-def _dates(runs: Iterable[Run]) -> str:
-    sessions = sorted(session for run in runs for session in run.sessions)
-    days = list(dict.fromkeys((sessions[0][:10], sessions[-1][:10]))) if sessions else []
+def _dates(runs: Iterable[RunResults]) -> str:
+    starts = sorted(start for run in runs for start in run.starts)
+    days = list(dict.fromkeys((starts[0][:10], starts[-1][:10]))) if starts else []
     return " to ".join(days)
 
 

@@ -1,4 +1,4 @@
-"""Read what a run has left behind, whatever state it is in: what cannot be read is named, never raised."""
+"""Read the files of a run in any state: problems are reported by file name, never raised."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from spatialgrad.studies.record import best_file
 
 Complain = Callable[[str], None]
-"""Called with a line that names the file and what is wrong with it."""
+"""Called with a line that names a file and its problem."""
 
 
 def read_mapping(path: Path, complain: Complain) -> dict[str, Any] | None:
-    """A JSON file that holds an object; None if it is not there or damaged."""
+    """The object in a JSON file; None if the file is missing or damaged."""
     try:
         values = json.loads(path.read_text())
     except FileNotFoundError:
@@ -24,13 +24,13 @@ def read_mapping(path: Path, complain: Complain) -> dict[str, Any] | None:
         complain(f"{path.name} cannot be read ({_short(error)})")
         return None
     if not isinstance(values, dict):
-        complain(f"{path.name} holds no object")
+        complain(f"{path.name} is not a JSON object")
         return None
     return values
 
 
 def read_entries(path: Path, complain: Complain) -> list[dict[str, Any]]:
-    """The entries of a file of JSON lines, without a last line that is still being written and without damaged ones."""
+    """The entries of a JSON Lines file, without damaged lines and a last line that is still being written."""
     try:
         text = path.read_text(errors="replace")
     except FileNotFoundError:
@@ -51,12 +51,12 @@ def read_entries(path: Path, complain: Complain) -> list[dict[str, Any]]:
             damaged.append(number)
     if damaged:
         first = ", ".join(map(str, damaged[:3])) + (" …" if len(damaged) > 3 else "")
-        complain(f"{path.name} is damaged in line {first}, left out here")
+        complain(f"{path.name} is damaged in line {first}; skipped")
     return entries
 
 
 def read_best(study: Path, search: str) -> Mapping[str, Any] | None:
-    """The values that a search has chosen for its arms; None until then."""
+    """The values that a search has chosen, or None."""
     path = best_file(study, search)
     inside = path.resolve().is_relative_to(study.resolve())
     values = (read_mapping(path, lambda text: None) or {}).get("values") if inside else None
@@ -64,7 +64,7 @@ def read_best(study: Path, search: str) -> Mapping[str, Any] | None:
 
 
 def number(values: Mapping[str, Any], name: str) -> float | None:
-    """A finite number of an entry, or None."""
+    """A finite number in an entry, or None."""
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -72,7 +72,7 @@ def number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def matrix(values: Any) -> tuple[tuple[float, ...], ...] | None:
-    """Rows of finite numbers, all of the same length; None for anything else."""
+    """A matrix of finite numbers; None if the values are anything else."""
     if not isinstance(values, list) or not values or not all(isinstance(row, list) and row for row in values):
         return None
     if len({len(row) for row in values}) != 1:

@@ -1,12 +1,13 @@
-"""A study as it is shown: what Markdown and HTML have in common."""
+"""The content of a study's report, for both Markdown and HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spatialgrad.report.figures import Figure, build_figures
-from spatialgrad.report.load import Collected
+from spatialgrad.report.figures.base import PageFigure
+from spatialgrad.report.figures.build import build_figures
+from spatialgrad.report.load import StudyResults
 from spatialgrad.report.provenance import NO_CLAIM, Trouble, command, facts, progress, troubles
 from spatialgrad.report.tables.cells import Table
 from spatialgrad.report.tables.results import build_tables
@@ -14,10 +15,10 @@ from spatialgrad.report.tables.results import build_tables
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Everything that a page says about a study."""
+    """Everything that a report shows about a study."""
 
     id: str
-    """Unique in the page."""
+    """Unique within the page."""
     title: str
     name: str
     shows: str
@@ -30,18 +31,18 @@ class Section:
     differences: str
     note: str
     tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[PageFigure, ...]
     troubles: tuple[Trouble, ...]
     facts: tuple[tuple[str, str], ...]
     command: str
 
 
-def build_sections(studies: Iterable[Collected]) -> tuple[Section, ...]:
+def build_sections(studies: Iterable[StudyResults]) -> tuple[Section, ...]:
     """One section per study, in the order given."""
     return tuple(_section(study, f"study-{number}") for number, study in enumerate(studies, 1))
 
 
-def _section(study: Collected, identity: str) -> Section:
+def _section(study: StudyResults, identity: str) -> Section:
     record = study.record
     return Section(
         id=identity,

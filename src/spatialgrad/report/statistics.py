@@ -1,4 +1,4 @@
-"""What a few seeds can say: mean and spread, and paired differences from a reference with their uncertainty."""
+"""Statistics over seeds: mean and deviation, and paired differences from a reference with their uncertainty."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 CONFIDENCE = 0.95
 SIGNIFICANCE = 0.05
 LEAST_PAIRS = 3
-"""Pairs that a comparison needs before anything is called better."""
+"""Smallest number of pairs for which a difference is marked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Values of several seeds."""
+    """Mean and deviation over seeds."""
 
     n: int
     mean: float
@@ -27,39 +27,39 @@ class Comparison:
     """Paired differences from a reference, seed by seed."""
 
     n: int
-    """Seeds that both have."""
+    """Number of common seeds."""
     difference: float
-    """Their mean difference."""
+    """Mean difference."""
     low: float | None = None
     """Lower end of the 95 % confidence interval of the mean difference."""
     high: float | None = None
     p: float | None = None
-    """Of the paired t test, two-sided."""
+    """Two-sided p value of the paired t test."""
     holm: float | None = None
-    """The same after Holm's correction for all comparisons of the study."""
+    """p after Holm's correction for all comparisons of the study."""
     note: str = ""
-    """Why there is no test, if there is none."""
+    """Why there is no test."""
 
     @property
     def supported(self) -> bool:
-        """Whether the test says that there is a difference: enough pairs, interval without 0, corrected p < 0.05."""
+        """Whether the difference is significant: enough pairs, an interval without 0 and a corrected p below 0.05."""
         if self.n < LEAST_PAIRS or self.low is None or self.high is None or self.holm is None:
             return False
         return (self.low > 0 or self.high < 0) and self.holm < SIGNIFICANCE
 
     @property
     def better(self) -> bool:
-        """Whether it is supported that values are larger than the reference's."""
+        """Whether the values are significantly larger than the reference's."""
         return self.supported and self.difference > 0
 
     @property
     def worse(self) -> bool:
-        """Whether it is supported that values are smaller than the reference's."""
+        """Whether the values are significantly smaller than the reference's."""
         return self.supported and self.difference < 0
 
 
 def summarize(values: Sequence[float]) -> Summary | None:
-    """Mean and standard deviation; None without values."""
+    """Mean and standard deviation, or None without values."""
     if not values:
         return None
     mean = math.fsum(values) / len(values)
@@ -69,11 +69,15 @@ def summarize(values: Sequence[float]) -> Summary | None:
     return Summary(n=len(values), mean=mean, std=math.sqrt(variance))
 
 
-def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comparison | None:
-    """Compare values with those of a reference, both by seed; only seeds that both have count.
+def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Comparison | None:
+    """Compare values with those of a reference, paired by seed.
+
+    Args:
+        values: By seed.
+        reference: By seed; only common seeds count.
 
     Returns:
-        None where no seed is common to both. Without a spread of the differences there is no test, and a note says why.
+        None if there is no common seed. If the differences do not vary, there is no test, and a note says why.
     """
     seeds = sorted(values.keys() & reference.keys())
     differences = [values[seed] - reference[seed] for seed in seeds]
@@ -82,10 +86,10 @@ def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comp
         return None
     if summary.std is None:
         return Comparison(n=1, difference=summary.mean, note="one pair: no test")
-    # Differences of decimal numbers that are equal on paper differ in their last bits.
+    # Differences that are equal as decimal numbers may differ in their last bits.
     size = max(abs(number) for seed in seeds for number in (values[seed], reference[seed]))
     if summary.std <= 1e-12 * size:
-        return Comparison(n=summary.n, difference=summary.mean, note="same in all pairs: no test")
+        return Comparison(n=summary.n, difference=summary.mean, note="equal in all pairs: no test")
     from scipy import stats
 
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, summary.n - 1)) * summary.std / math.sqrt(summary.n)
@@ -100,12 +104,12 @@ def compare(values: Mapping[int, float], reference: Mapping[int, float]) -> Comp
 
 
 def correct(comparisons: Sequence[Comparison | None], pending: int = 0) -> list[Comparison | None]:
-    """Comparisons with p values that are corrected by Holm's method for all that are tested here together.
+    """Comparisons with p values corrected by Holm's method.
 
     Args:
-        comparisons: Those that are known.
-        pending: How many are planned, and wait for their runs. What is known counts as the best of all, so that a
-            report of half a study does not claim more than that of the whole.
+        comparisons: The family of comparisons.
+        pending: Number of further comparisons whose runs have not finished. They count as p = 1, so that the report of
+            an unfinished study claims no more than the final one.
     """
     tested = [index for index, each in enumerate(comparisons) if each is not None and each.p is not None]
     corrected = list(comparisons)
@@ -120,7 +124,7 @@ def holm(p_values: Sequence[float], pending: int = 0) -> list[float]:
 
     Args:
         p_values: In any order.
-        pending: Further tests of the same family, as if each of them had p = 1.
+        pending: Number of further tests of the family, which count as p = 1.
     """
     number, largest = len(p_values) + pending, 0.0
     corrected = [0.0] * len(p_values)

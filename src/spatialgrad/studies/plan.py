@@ -1,4 +1,4 @@
-"""From a study to the folders of its runs: which arms and seeds, what is trained once for several, in which order."""
+"""From a study to its runs: which arms and seeds, in which folders and order, and what is trained only once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.record import (
     STUDY,
     ArmRecord,
@@ -21,36 +20,36 @@ from spatialgrad.studies.record import (
 )
 from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
+from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict, with_values
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One run of a study: what to train, where, and what has to be there first."""
+    """One run of a study: what to train, where, and what it depends on."""
 
     folder: Path
     config: TrainConfig
-    """With its seed; a search or a backbone may still have to complete it."""
+    """With its seed; a search or a backbone may still complete it."""
     title: str
-    """What it is, in a line."""
+    """The arm and the seed, in one line."""
     tuned_by: str | None = None
-    """The search whose best point is taken."""
+    """Name of the search whose best point completes the config."""
     backbone: Path | None = None
-    """Folder of the run whose network is the backbone."""
+    """Folder of the run that trains the backbone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one command has to do."""
+    """The runs of one command."""
 
     folder: Path
-    """Of the study."""
+    """The study's folder."""
     record: StudyRecord
     jobs: tuple[Job, ...]
     """In the order in which they should start."""
     searches: tuple[SearchRecord, ...] = field(default=())
-    """Those that these jobs need, or are."""
+    """The searches that these jobs need or belong to."""
 
 
 def make_plan(
@@ -63,24 +62,24 @@ def make_plan(
     changes: dict[str, Any] | None = None,
     note: str = "",
 ) -> Plan:
-    """Plan a study, or extend the one that is in a folder by further arms and seeds.
+    """Plan a study, or extend the one in a folder by further arms and seeds. Nothing is written.
 
     Args:
         study: What to run.
-        scale: At which scale.
-        folder: Of the study; it may hold the same study already.
-        num_seeds: Seeds 0, 1, ...; by default the study's number for the scale.
-        only: Arms to run: those that contain every word of one of these texts in group or label. All by default.
-        changes: Fields to change in every config, by dotted name: where it runs, not what it computes.
-        note: A remark for the record; the one that is there stays if this is empty.
+        scale: paper, desk or pocket.
+        folder: The study's folder; it may already hold the same study.
+        num_seeds: Number of seeds (0, 1, ...); by default the study's number for the scale.
+        only: Run only the arms whose group and label contain every word of one of these texts. All by default.
+        changes: Fields to change in every config, by dotted name: where a run computes, not what.
+        note: A remark for the record; an empty one keeps the existing remark.
 
     Raises:
-        ConfigError: If no arm is chosen.
-        OtherConfigError: If the folder holds another study, or the same one with other settings.
+        ConfigError: If no arm matches `only`, or `num_seeds` is below 1.
+        OtherConfigError: If the folder holds another study, or this one with other settings.
     """
     num_seeds = study.num_seeds[scale] if num_seeds is None else num_seeds
     if num_seeds < 1:
-        raise ConfigError(f"invalid number of seeds: {num_seeds} must be at least 1")
+        raise ConfigError(f"--seeds must be at least 1, got {num_seeds}")
     before = read_study(folder) if (folder / STUDY).exists() else None
     arms = study.arms(scale)
     chosen = _with_backbones(choose(arms, only), arms)
@@ -124,7 +123,7 @@ def make_plan(
         search, points = searches[name]
         for job in _search_jobs(search, points, folder):
             jobs.setdefault(job.folder, job)
-    # The first seed of all arms comes first: there is a whole table early.
+    # The first seed of every arm comes first, so that a whole table is there early.
     for seed in seeds:
         for arm in chosen:
             place = folder / arm_places[arm.key] / f"seed{seed}"
@@ -144,10 +143,10 @@ def make_plan(
 
 
 def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
-    """The arms that contain every word of one of some texts; all of them if there is no text.
+    """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
     Raises:
-        ConfigError: If there are none; the message lists all.
+        ConfigError: If no arm matches; the message lists all arms.
     """
     names = {arm.key: " ".join([arm.key, *arm.group.values(), arm.label]).lower() for arm in arms}
     chosen = [
@@ -155,17 +154,17 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     ]
     if not chosen:
         listed = "".join(f"\n  {' · '.join([*arm.group.values(), arm.label])}" for arm in arms)
-        raise ConfigError(f"no arm contains {' or '.join(map(repr, only))}; there are{listed}")
+        raise ConfigError(f"no arm matches --only {' '.join(map(repr, only))}; choose from{listed}")
     return chosen
 
 
 def count_runs(study: Study, scale: Scale, num_seeds: int | None = None) -> int:
-    """How many trainings a scale is, with the usual number of seeds if none is given."""
+    """Number of trainings of a study at a scale; by default with the study's number of seeds."""
     return len(make_plan(study, scale, Path("nowhere"), num_seeds=num_seeds).jobs)
 
 
 class _Places:
-    """A folder for every config, the same one for configs that are equal."""
+    """Assigns folders to configs; equal configs share one."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -177,7 +176,7 @@ class _Places:
 
 
 def _points(search: Search, places: _Places) -> list[tuple[dict[str, Any], TrainConfig, str]]:
-    """Values, config and folder of each point."""
+    """Values, config and folder of each point of the grid."""
     combinations = [dict(zip(search.grid, values, strict=True)) for values in itertools.product(*search.grid.values())]
     digits = len(str(len(combinations) - 1))
     configs = [with_values(search.config, values) for values in combinations]
@@ -188,13 +187,13 @@ def _points(search: Search, places: _Places) -> list[tuple[dict[str, Any], Train
 
 
 def _is_wanted(name: str, points: Iterable[Any], chosen: Sequence[Arm], arm_places: dict[str, str]) -> bool:
-    """Whether a search tunes a chosen arm, or is made of chosen arms only."""
+    """Whether a search tunes a chosen arm, or consists of chosen arms only."""
     places = {arm_places[arm.key] for arm in chosen}
     return any(arm.tuned_by == name for arm in chosen) or all(place in places for _, _, place in points)
 
 
 def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
-    """The chosen arms and those that train their backbones, which come first."""
+    """The chosen arms, after the arms that train their backbones."""
     needed = {arm.backbone for arm in chosen if arm.backbone is not None}
     missing = needed - {arm.key for arm in arms}
     if missing:
@@ -251,9 +250,9 @@ def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Seq
     known = {arm.key: arm for arm in arms}
     for there in before.arms:
         if there.key not in known:
-            raise OtherConfigError(f"{folder} holds an arm {there.key}, which {study.name} does not have. {way_out}")
+            raise OtherConfigError(f"{folder} holds the arm {there.key}, which {study.name} no longer has. {way_out}")
         changed = differences(from_dict(there.config), known[there.key].config)
         if changed:
             lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in changed.items()]
-            message = f"{folder} was planned with other settings of {there.key}:"
+            message = f"{folder} was planned with other settings for {there.key}:"
             raise OtherConfigError("\n".join([message, *lines, way_out]))

@@ -1,4 +1,4 @@
-"""A study on disk: `study.json` says which runs belong to which arm, and holds what the paper prints for each.
+"""A study on disk: `study.json` lists the runs of each arm and what the paper prints for it.
 
     studies/cifar-desk/
       study.json
@@ -7,7 +7,7 @@
       searches.log                         Optuna's journal
       report/                              what `spatialgrad report` writes
 
-The file is complete: a report needs nothing but this folder, also when the package has moved on since.
+The folder is self-contained: a report needs nothing else, not even the version of the package that made it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.study import Layout, Published, Scale
+from spatialgrad.studies.study import SCALES, Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.runs.folder import write_json
 
 STUDY, BEST = "study.json", "best.json"
 FORMAT = 1
+STUDIES = Path("studies")
+"""Default folder of studies; each is in `NAME-SCALE` below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run of an arm, or of a point of a search."""
+    """One run of an arm or of a search point."""
 
     folder: str
-    """Relative to the study's folder. Arms with the same config share a folder."""
+    """Relative to the study's folder. Arms with equal configs share a folder."""
     seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmRecord:
-    """An arm as it was planned; see `Arm`."""
+    """An arm as planned; see `Arm`."""
 
     key: str
     group: Mapping[str, str]
@@ -48,10 +50,10 @@ class ArmRecord:
     tuned_by: str | None
     published: tuple[Published, ...]
     config: Mapping[str, Any]
-    """The config as JSON, before a search or a backbone has completed it."""
+    """The config as JSON, before a search or a backbone completes it."""
     runs: tuple[RunRecord, ...]
     layers: tuple[int, ...] = ()
-    """Layers that the paper's figure shows; see `Arm`."""
+    """Layers shown in the paper's figure; see `Arm`."""
     backbone: str | None = None
     """Key of the arm that trains the backbone."""
 
@@ -67,7 +69,7 @@ class PointRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord:
-    """A search as it was planned; see `Search`."""
+    """A search as planned; see `Search`."""
 
     name: str
     fields: tuple[str, ...]
@@ -76,7 +78,7 @@ class SearchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecord:
-    """What `study.json` holds."""
+    """The content of `study.json`."""
 
     name: str
     title: str
@@ -90,15 +92,15 @@ class StudyRecord:
     cost_unit: str | None
     published_seeds: int | None
     differences: str
-    """In what this scale differs from the paper."""
+    """How this scale differs from the paper."""
     arms: tuple[ArmRecord, ...]
     searches: tuple[SearchRecord, ...] = ()
     note: str = ""
-    """A remark of whoever ran it."""
+    """A remark of the user (`--note`)."""
     format: int = field(default=FORMAT)
 
     def joined(self, other: StudyRecord) -> StudyRecord:
-        """This record, and what another one of the same study has beside it: further arms, seeds and searches."""
+        """This record, extended by the arms, seeds and searches that another record of the same study has."""
         if (other.name, other.scale) != (self.name, self.scale):
             return self
         others = {arm.key: arm for arm in other.arms}
@@ -116,7 +118,7 @@ class StudyRecord:
         )
 
     def write(self, folder: Path) -> None:
-        """Write it into the study's folder, whole or not at all."""
+        """Write the record into the study's folder, atomically."""
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / STUDY, asdict(self))
 
@@ -125,13 +127,15 @@ def read_study(folder: Path | str) -> StudyRecord:
     """The study in a folder.
 
     Raises:
-        ConfigError: If there is none, or it cannot be understood.
+        ConfigError: If there is none, or it cannot be parsed.
     """
     path = Path(folder) / STUDY
     try:
         values: dict[str, Any] = json.loads(path.read_text())
         if values["format"] != FORMAT:
-            raise ConfigError(f"{path} has format {values['format']!r}, this version reads {FORMAT}: run it again")
+            raise ConfigError(
+                f"{path} has format {values['format']!r}, but this version reads format {FORMAT}: run the study again"
+            )
         arms = tuple(
             ArmRecord(
                 **{
@@ -156,9 +160,27 @@ def read_study(folder: Path | str) -> StudyRecord:
         values |= {name: tuple(values[name]) for name in ("seeds", "figures")}
         return StudyRecord(**values, arms=arms, searches=searches)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is not a study's folder: {path} cannot be read ({error})") from error
+        raise ConfigError(f"{folder} is not a study folder: {path} cannot be read ({error})") from error
     except (TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} cannot be understood: {type(error).__name__} {error}") from error
+        raise ConfigError(f"{path} cannot be parsed: {type(error).__name__} {error}") from error
+
+
+def find_studies(name: Path | str) -> list[Path]:
+    """The folders that a user means: a study's folder, or those of a study's name at all scales that were run.
+
+    Raises:
+        ConfigError: If there is none; the message lists the studies that there are.
+    """
+    folder = Path(name)
+    if (folder / STUDY).exists():
+        return [folder]
+    named = [STUDIES / folder, *(STUDIES / f"{name}-{scale}" for scale in SCALES)]
+    found = [path for path in named if (path / STUDY).exists()]
+    if not found:
+        there = sorted(path.parent.name for path in STUDIES.glob(f"*/{STUDY}"))
+        listed = f"{STUDIES}/ contains {', '.join(there)}" if there else "see `spatialgrad study run --help`"
+        raise ConfigError(f"no study found in {folder} or {STUDIES}/{folder}-SCALE (no {STUDY}); {listed}")
+    return found
 
 
 def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
@@ -166,7 +188,7 @@ def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple
 
 
 def best_file(study: Path, search: str) -> Path:
-    """Where the point that a search has chosen is written, in a study's folder."""
+    """The file in a study's folder that holds the best point of a search."""
     return study / "searches" / search / BEST
 
 

@@ -1,9 +1,10 @@
-"""The studies by name. To add one: write its file, and name it here."""
+"""Studies by name. To add one, write its file and list it here."""
 
 from __future__ import annotations
 
+from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
-from spatialgrad.studies.paper.figures4_6_scalings import KERNEL_MAGNITUDES, LEARNED_SCALINGS
+from spatialgrad.studies.paper.figures4_5_learned_scalings import LEARNED_SCALINGS
 from spatialgrad.studies.paper.lemma1 import REPARAM_EQUIVALENCE
 from spatialgrad.studies.paper.table1_cifar import CIFAR
 from spatialgrad.studies.paper.table2_imagenet import IMAGENET
@@ -11,9 +12,10 @@ from spatialgrad.studies.paper.table3_search_methods import SEARCH_METHODS
 from spatialgrad.studies.paper.table4_architectures import ARCHITECTURES
 from spatialgrad.studies.paper.table5_optimizers import OPTIMIZERS
 from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
-from spatialgrad.studies.paper.tables7_8_dense import POSE, SEGMENTATION
+from spatialgrad.studies.paper.table7_segmentation import SEGMENTATION
+from spatialgrad.studies.paper.table8_pose import POSE
 from spatialgrad.studies.study import Study
-from spatialgrad.train.config.groups import check_name
+from spatialgrad.train.config.validation import check_name
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -35,15 +37,15 @@ STUDIES: dict[str, Study] = {
 
 
 def get_study(name: str) -> Study:
-    """A study by its name.
+    """The study with a name.
 
     Raises:
-        ConfigError: If there is none of this name; the message suggests the nearest.
+        ConfigError: If the name is unknown; the message suggests the closest one.
     """
     check_name("study", name, STUDIES)
     return STUDIES[name]
 
 
 def list_studies() -> list[Study]:
-    """All studies, in the order of the paper."""
+    """All studies, in the order in which the paper presents them."""
     return list(STUDIES.values())

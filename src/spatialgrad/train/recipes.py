@@ -41,7 +41,7 @@ def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
 
 
 def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
-    """The tables of the appendix: any network on CIFAR-100, 200 epochs, cutout; scalings every 5 epochs from 2 batches."""
+    """The tables of the appendix: any network on CIFAR-100, 200 epochs; scalings every 5 epochs from 2 batches."""
     return TrainConfig(
         model=ModelConfig(name=model),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16),
@@ -91,7 +91,7 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
 
 
 def desk(method: str = "sgs") -> TrainConfig:
-    """Without a GPU: VGG-11 with a linear classifier at a quarter of its width, 20,000 images of CIFAR-100, 30 epochs."""
+    """Without a GPU: VGG-11 with a linear classifier, a quarter of its width, 20,000 images of CIFAR-100, 30 epochs."""
     return TrainConfig(
         model=ModelConfig(name="vgg11-linear", width=0.25),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16, limit=20_000),

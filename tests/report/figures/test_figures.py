@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spatialgrad.report.figures import FIGURES, build_figures
 from spatialgrad.report.figures.base import SERIES, draw, plain
+from spatialgrad.report.figures.build import FIGURES, build_figures
 from spatialgrad.report.figures.heatmap import HeatRow, diverging, heat_rows, readable_on, sequential
-from spatialgrad.report.load import collect
+from spatialgrad.report.load import load_results
 from support.report import arm, record, write_run
 
 
@@ -93,7 +93,7 @@ def equivalence(tmp_path):
 def test_distances(equivalence):
     from spatialgrad.report.tables.results import build_tables
 
-    study = collect(equivalence)
+    study = load_results(equivalence)
     (figure,) = build_figures(study, "f")
     assert "float64, seed 0: 1.0e-12 after step 999" in figure.alt
     assert "float32, seed 0: 1.0e-03 after step 999" in figure.alt
@@ -111,12 +111,12 @@ def test_bands_are_over_seeds_and_finished_runs_come_first(tmp_path):
     write_run(tmp_path / "runs/a/seed1", 0.6, seed=1)
     write_run(tmp_path / "runs/a/seed2", 0.1, seed=2, state="stopped")
     record(arms, figures=("learning-curves",)).write(tmp_path)
-    (figure,) = build_figures(collect(tmp_path), "f")
+    (figure,) = build_figures(load_results(tmp_path), "f")
     assert "A 55.00 ± 7.07 % after epoch 4 (2 seeds)" in figure.alt
 
 
 def test_a_single_search_and_one_over_many_values(searched):
-    (figure,) = [each for each in build_figures(collect(searched), "f") if each.name == "search"]
+    (figure,) = [each for each in build_figures(load_results(searched), "f") if each.name == "search"]
     assert figure.svg.count("stroke-width") == 1  # one best
     assert "14 of 16 points" in figure.caption
 
@@ -124,7 +124,7 @@ def test_a_single_search_and_one_over_many_values(searched):
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_every_figure_waits_for_data(tmp_path, name):
     record([arm("a", "A", {}, (0,))], figures=(name,)).write(tmp_path)
-    (figure,) = build_figures(collect(tmp_path), "f")
+    (figure,) = build_figures(load_results(tmp_path), "f")
     assert "no data yet" in figure.alt
     assert not figure.svg
 
@@ -133,7 +133,7 @@ def test_without_any_checkpoint_that_can_be_read_the_reason_is_told(tmp_path):
     write_run(tmp_path / "runs/a/seed0", 0.5)
     (tmp_path / "runs/a/seed0/checkpoint.pt").write_bytes(b"PK")
     record([arm("a", "A", {}, (0,))], seeds=(0,), figures=("kernel-magnitudes",)).write(tmp_path)
-    (figure,) = build_figures(collect(tmp_path), "f")
+    (figure,) = build_figures(load_results(tmp_path), "f")
     assert "no data yet" in figure.alt
     assert "runs/a/seed0/checkpoint.pt is damaged" in figure.caption
     assert str(tmp_path) not in figure.caption

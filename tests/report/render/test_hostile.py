@@ -98,7 +98,7 @@ def test_nothing_runs_and_everything_is_shown_literally(hostile, opening):
 def test_a_picture_outside_of_the_run_is_not_embedded(hostile):
     page = write_report([hostile]).read_text()
     assert page.count("data:image/png") == 1
-    assert "outside of its folder" in page
+    assert "outside its folder" in page
     assert "url(https" not in page
 
 

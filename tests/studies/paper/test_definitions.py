@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from spatialgrad.models import create_model, model_info
-from spatialgrad.studies.paper.scales import with_values
 from spatialgrad.studies.paper.table5_optimizers import ROWS
 from spatialgrad.studies.plan import count_runs
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import ConfigError, recipe
-from spatialgrad.train.config.io import from_dict, to_dict
+from spatialgrad.train.config.io import from_dict, to_dict, with_values
 
 EVERY = [(name, scale) for name in STUDIES for scale in SCALES]
 RUNS = {  # with the usual seeds: paper, desk, pocket

@@ -94,7 +94,7 @@ def test_a_signal_stops_between_runs(tmp_path):
     def interrupt(folder):
         stop.signal = signal.SIGTERM
 
-    with pytest.raises(InterruptedTraining, match=r"(?s)stopped with 1 of 2 runs to do.*the same command"):
+    with pytest.raises(InterruptedTraining, match=r"(?s)stopped with 1 of 2 runs unfinished.*the same command"):
         run_here(tiny_study(), tmp_path, launcher=InProcess(before=interrupt), stop=stop)
     outcome, _ = run_here(tiny_study(), tmp_path)
     assert len(outcome.finished) == 2
@@ -123,7 +123,7 @@ def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):
 
     outcome, _ = run_here(replace(study, searches=searches), tmp_path, only=["tuned"])
     assert len(outcome.failed) == 2
-    assert list(outcome.blocked.values()) == ["every point of the search alpha has failed"]
+    assert list(outcome.blocked.values()) == ["every point of the search alpha failed"]
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
@@ -148,7 +148,7 @@ def test_machine_options_of_the_last_command_count(tmp_path):
 
 
 def test_what_is_asked_for_must_be_there(tmp_path):
-    with pytest.raises(ConfigError, match="no arm contains 'dbb'"):
+    with pytest.raises(ConfigError, match="no arm matches --only 'dbb'"):
         run_here(tiny_study(), tmp_path, only=["dbb"])
 
 

@@ -13,7 +13,7 @@ from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import BEST, RunRecord, SearchRecord
 from spatialgrad.studies.run.search import DAMAGED, JOURNAL, GridSearch, point_value
 from spatialgrad.train.runs.folder import read_config
-from support.studies import InProcess, console, results, run_here, sessions, tiny_study
+from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
 from support.training import Process, wait_for
 
 
@@ -24,7 +24,8 @@ def record(tmp_path):
 
 def finish(folder, value):
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps({"value": value}))
+    result = {"metric": "accuracy", "value": value, "seconds": 1.0}
+    (folder / "result.json").write_text(json.dumps(result))
 
 
 def trials(folder, name="alpha"):
@@ -174,8 +175,6 @@ def test_resumed_in_the_middle(tmp_path):
 def test_two_processes_share_a_study(tmp_path):
     """Each run is started once, by one of them, and both see the end of it."""
     Path(tmp_path / "study").mkdir()
-    from support.studies import run_quietly
-
     options = ({"tuned": True}, tmp_path / "study", {"num_seeds": 2})
     processes = [Process(*options, function=run_quietly) for _ in range(2)]
     assert [process.wait()[0] for process in processes] == [0, 0]

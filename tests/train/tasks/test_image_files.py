@@ -35,12 +35,12 @@ def config(out, images, *, workers=2, epochs=3):
 
 
 def train_in_own_group(out, images, epochs, start_method):
-    from spatialgrad.cli import commands
+    from spatialgrad.cli import main, train
 
     os.setpgid(0, 0)
     multiprocessing.set_start_method(start_method, force=True)
-    commands._default_config = lambda arguments: config(out, images, epochs=epochs)
-    return commands.run(["train"])
+    train.default_config = lambda arguments: config(out, images, epochs=epochs)
+    return main.main(["train"])
 
 
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from spatialgrad.cli import commands
+from spatialgrad.cli.main import main
 from spatialgrad.data import CorruptDataError
 from spatialgrad.data.person_crops import place_on_canvas
 from spatialgrad.data.pose import PersonMaker, mirror_joints, move_person
@@ -404,9 +404,9 @@ def test_a_file_that_breaks_during_training_is_named(tmp_path):
 def test_the_command_line(root, tmp_path, capsys):
     flags = ["--task", "pose", "--model", "poseresnet18", "--dataset", "lspet", "--data.root", root, "--out", tmp_path]
     flags += ["--model.width", 1 / 16, "--data.image-size", 64, "--batch-size", 8, "--epochs", 1]
-    assert commands.run(["train", *map(str, flags), "--machine.accelerator", "cpu"]) == 0
+    assert main(["train", *map(str, flags), "--machine.accelerator", "cpu"]) == 0
     assert "pck" in capsys.readouterr().out
-    assert commands.run(["train", "--model", "poseresnet18", "--dataset", "lspet"]) != 0
+    assert main(["train", "--model", "poseresnet18", "--dataset", "lspet"]) != 0
     assert "--task pose" in capsys.readouterr().err
-    assert commands.run(["data", "list", "--root", str(root)]) == 0
+    assert main(["data", "list", "--data.root", str(root)]) == 0
     assert "✓ lspet" in capsys.readouterr().out

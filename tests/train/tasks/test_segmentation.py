@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, jaccard_score
 from torch.nn import functional as F
 
-from spatialgrad.cli.commands import run
+from spatialgrad.cli.main import main
 from spatialgrad.data.segmentation import MaskMemory
 from spatialgrad.train import ConfigError, DataConfig, ModelConfig, OptimizerConfig, SegmentationConfig, TrainConfig
 from spatialgrad.train.config.io import from_dict, to_dict
@@ -283,9 +283,9 @@ def test_image_sizes_and_old_configs_come_back_from_json(root):
 @pytest.mark.parametrize(("flags", "size"), [(["48"], 48), (["32", "48"], (32, 48))])
 def test_image_sizes_on_the_command_line(flags, size, monkeypatch):
     seen = []
-    monkeypatch.setattr("spatialgrad.cli.commands.run_training", seen.append)
+    monkeypatch.setattr("spatialgrad.cli.train.run_training", seen.append)
     dense = ["--task", "segmentation", "--model", "pspnet18", "--dataset", "camvid"]
-    assert run(["train", *dense, "--data.image-size", *flags]) == 0
+    assert main(["train", *dense, "--data.image-size", *flags]) == 0
     assert seen[0].data.image_size == size
 
 

@@ -1,6 +1,6 @@
-"""What every figure is made of, and how matplotlib's drawing becomes a part of a page.
+"""Figures of a page, and how to embed a matplotlib drawing in it.
 
-The drawing keeps its text as text, takes its colours from the page (light, dark, print), and has ids of its own.
+An embedded drawing keeps its text as text, uses the page's colours (light, dark, print), and has unique ids.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from spatialgrad.report.examples import Examples
+from spatialgrad.report.load import ArmResults, RunResults, StudyResults
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from spatialgrad.report.load import Arm, Collected
-    from spatialgrad.report.predictions import Examples
-
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0509a", "#8a6d00", "#3f9fd8", "#767676", "#882255")
-"""Colours that differ for colour-blind readers too; the page has brighter ones for dark."""
+"""Colours that colour-blind readers can tell apart; the page has brighter ones for dark mode."""
 INK, FAINT = "#010203", "#c1c2c3"
-"""Stand for the page's own colour of text and for that of grid lines."""
+"""Placeholders for the page's colours of text and grid lines."""
 NO_DATA = "no data yet"
 SVG = "http://www.w3.org/2000/svg"
 
@@ -36,29 +36,29 @@ class Key:
 
     label: str
     series: int
-    """Number of the colour."""
+    """Index of the colour."""
     shape: str = "line"
     """line, dashed or block."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class PageFigure:
     """A figure of the page."""
 
     name: str
     title: str
     alt: str
-    """What is to be seen, with the numbers."""
+    """Alternative text, with the numbers."""
     caption: str = ""
     svg: str = ""
-    """Markup that was made here, with everything in it escaped; empty if there is no data yet."""
+    """Markup with all texts escaped; empty if there is no data yet."""
     width: float = 0.0
     """Natural width of the drawing in points."""
     legend: tuple[Key, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
-    """For the part of the page that reacts to its reader."""
+    """For the interactive part of the page."""
     examples: tuple[tuple[str, Examples], ...] = ()
-    """Pictures, by the name of their arm."""
+    """Examples with the name of their arm."""
 
 
 def draw(
@@ -68,17 +68,17 @@ def draw(
     paint: Callable[[Sequence[Axes]], None],
     **options: Any,
 ) -> str:
-    """Draw axes in a grid, and give the SVG element.
+    """Draw a grid of axes, and return the SVG element.
 
     Args:
-        prefix: Of all ids, unique in the page.
+        prefix: Prefix of all ids, unique within the page.
         size: Width and height in inches.
         shape: Rows and columns of axes.
-        paint: Draws into the axes, which are given row by row.
+        paint: Draws into the axes, which are passed row by row.
         **options: For matplotlib's `subplots`.
     """
     import matplotlib
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure
 
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
@@ -99,19 +99,19 @@ def draw(
     }
     buffer = io.StringIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        # A font without some letter of a name is no reason to speak: the page has its own fonts.
+        # matplotlib warns about glyphs missing in its font; the page uses its own fonts.
         warnings.simplefilter("ignore")
-        canvas = Canvas(figsize=size, layout="constrained")
-        axes = canvas.subplots(*shape, squeeze=False, **options)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(*shape, squeeze=False, **options)
         paint(list(axes.flat))
-        canvas.savefig(
+        figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
     return adopt(buffer.getvalue(), prefix)
 
 
 def adopt(svg: str, prefix: str) -> str:
-    """Make a drawing of matplotlib part of a page: ids that are its own, colours and fonts of the page."""
+    """Make a matplotlib drawing part of a page: unique ids, the page's colours and fonts."""
     root = ElementTree.fromstring(svg)
     for parent in list(root.iter()):
         for child in list(parent):
@@ -130,58 +130,58 @@ def adopt(svg: str, prefix: str) -> str:
             element.set(name, value)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
-    root.set("aria-hidden", "true")  # the figure around it has the alternative text
+    root.set("aria-hidden", "true")  # the surrounding figure has the alternative text
     return ElementTree.tostring(root, encoding="unicode")
 
 
 def grid(
     number: int, *, columns: int = 3, panel: tuple[float, float] = (2.5, 2.0)
 ) -> tuple[tuple[int, int], tuple[float, float]]:
-    """Rows and columns for a number of panels, and the size of all in inches."""
+    """Rows and columns for a number of panels, and the total size in inches."""
     if number == 1:
         return (1, 1), (5.6, 3.2)
     columns = min(columns, number)
     rows = -(-number // columns)
-    # Two beside each other are as wide as three.
+    # Two panels are as wide as three.
     factor = 1.0 if columns > 2 else 1.4
     return (rows, columns), (panel[0] * factor * columns, panel[1] * (1 + factor) / 2 * rows)
 
 
 def plain(text: str, length: int = 60) -> str:
-    """A text for a drawing: one line without control characters, and not too long."""
+    """A text for a drawing: one line of limited length without control characters."""
     line = re.sub(r"[^\S ]+|[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", " ", text)
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def series_of(study: Collected) -> dict[str, int]:
-    """The colour of every arm's label, the same in all figures of a study."""
+def series_of(study: StudyResults) -> dict[str, int]:
+    """The colour index of every label, the same in all figures of a study."""
     return {label: index for index, label in enumerate(dict.fromkeys(arm.label for arm in study.shown))}
 
 
 def colour(series: int) -> str:
-    """A series' colour as it is drawn."""
+    """The colour of a series."""
     return SERIES[series % len(SERIES)]
 
 
 def group_title(group: Sequence[str]) -> str:
-    """What a panel shows."""
+    """Title of a panel."""
     return plain(" · ".join(group), 40)
 
 
 def speaking(parts: Sequence[str], most: int = 12) -> str:
-    """Parts of a sentence, the first ones if they are many."""
+    """Parts of a sentence joined; only the first ones if there are many."""
     more = f"; and {len(parts) - most} more" if len(parts) > most else ""
     return "; ".join(parts[:most]) + more
 
 
-def relevant_runs(arm: Arm) -> list[Any]:
-    """The runs that curves show: finished ones; until there are some, those under way."""
+def relevant_runs(arm: ArmResults) -> list[RunResults]:
+    """The runs that curves show: the finished ones or, until there are any, the unfinished ones."""
     finished = [run for run in arm.runs if run.state == "finished"]
     return finished or [run for run in arm.runs if run.state in ("running", "stopped")] or list(arm.runs)
 
 
 def _themed(style: str) -> str:
-    # Versions of matplotlib differ in whether they write one property or two.
+    # Some versions of matplotlib write `font`, others `font-size` and `font-family`.
     style = re.sub(r"font: (?:[a-z0-9]+ )*([\d.]+px)[^;]*", r"font-size: \1", style)
     style = re.sub(r"font-family: [^;]*;? ?", "", style)
     style = style.replace(INK, "currentColor").replace(FAINT, "var(--grid)")

@@ -1,4 +1,4 @@
-"""What it costs: the metric against the time, and where the time goes."""
+"""Cost: the metric against training time, and the time of each phase."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from spatialgrad.report.figures.base import (
     INK,
-    Figure,
     Key,
+    PageFigure,
     colour,
     draw,
     grid,
@@ -17,7 +17,7 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
-from spatialgrad.report.load import Collected
+from spatialgrad.report.load import StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 from spatialgrad.report.tables.cost import time_unit
@@ -27,8 +27,8 @@ MARKERS = "osD^vP*X"
 PHASE_SERIES = {"training": 6, "evaluation": 5, "scaling": 1, "checkpoint": 4}
 
 
-def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
-    """The metric against the cost of training, ours beside the published ones."""
+def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
+    """The metric against training cost, measured and published."""
     series, metric = series_of(study), metric_name(study.record.metric)
     ours = {
         group: [(arm, seconds, summary) for arm in arms if (seconds := study.seconds(arm)) is not None
@@ -92,10 +92,11 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
 
     shape, size = grid(len(groups) * (2 if beside else 1), columns=2 if beside else 3, panel=(2.5, 2.1))
     svg = draw(prefix, size, shape, paint)
-    caption = "Bars are one standard deviation to each side." + (
-        " Hollow: quoted by the paper from elsewhere. Times of other machines are not comparable with ours." * beside
+    caption = "Error bars: ± one standard deviation." + (
+        " Hollow: quoted by the paper from another one. Times measured on different machines are not comparable."
+        * beside
     )
-    return Figure(
+    return PageFigure(
         name="cost",
         title=f"{capital(metric)} against training cost",
         alt=f"Points of {metric} over {time} per run. {speaking(spoken)}.",
@@ -106,8 +107,8 @@ def metric_against_cost(study: Collected, prefix: str) -> Figure | None:
     )
 
 
-def overhead(study: Collected, prefix: str) -> Figure | None:
-    """Seconds of every phase, arm by arm."""
+def overhead(study: StudyResults, prefix: str) -> PageFigure | None:
+    """Time of every phase, arm by arm."""
     rows: list[tuple[str, dict[str, float]]] = []
     for arm in study.shown:
         measured = [run.seconds for run in arm.runs if run.seconds is not None]
@@ -141,11 +142,11 @@ def overhead(study: Collected, prefix: str) -> Figure | None:
         + ", ".join(f"{phase} {100 * means[phase] / max(sum(means.values()), 1e-9):.1f} %" for phase in PHASES)
         for label, means in rows
     ]
-    return Figure(
+    return PageFigure(
         name="overhead",
-        title="Where the time goes",
-        alt=f"Bars of the seconds per run. {speaking(spoken)}.",
-        caption="Means over finished runs. Scaling is the time of the method's own updates, growing branches included.",
+        title="Overhead",
+        alt=f"Bars of the time per run. {speaking(spoken)}.",
+        caption="Means over finished runs. Scaling is the time of the method's updates, including branch growth.",
         svg=draw(prefix, size, (1, 1), paint),
         width=72 * size[0],
         legend=tuple(Key(label=phase, series=PHASE_SERIES[phase], shape="block") for phase in PHASES),

@@ -1,4 +1,4 @@
-"""Curves over a training: the metric with a band over seeds, and the distance of two networks."""
+"""Curves over a training: the metric with a band over seeds, and the distance between two networks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from spatialgrad.report.figures.base import (
-    Figure,
     Key,
+    PageFigure,
     colour,
     draw,
     grid,
@@ -17,19 +17,19 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
-from spatialgrad.report.load import Arm, Collected, Run
+from spatialgrad.report.load import ArmResults, RunResults, StudyResults
 from spatialgrad.report.reading import number
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import metric_name
 
 LARGEST_STEPS = 400
-"""Points of a curve; longer ones are thinned."""
+"""Largest number of points of a curve; longer ones are thinned."""
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-"""Drawings take their texts literally, so that names can hold anything."""
+"""Instead of math text: drawings show all texts literally, as names may contain anything."""
 
 
-def learning_curves(study: Collected, prefix: str) -> Figure | None:
-    """The metric in training and test over epochs, with a band of one standard deviation."""
+def learning_curves(study: StudyResults, prefix: str) -> PageFigure | None:
+    """Training and test metric over epochs, with a band of one standard deviation."""
     series, metric = series_of(study), study.record.metric
     names = (f"test_{metric}", f"train_{metric}")
     groups = {
@@ -71,13 +71,13 @@ def learning_curves(study: Collected, prefix: str) -> Figure | None:
     shape, size = grid(len(groups), panel=(2.7, 2.1))
     svg = draw(prefix, size, shape, paint)
     legend = [Key(label=label, series=index) for label, index in series.items()]
-    caption = "Lines are means over seeds, bands one standard deviation to each side."
+    caption = "Lines: means over seeds. Bands: ± one standard deviation."
     if trained:
-        caption += f" Solid: test; dashed: {metric_name(metric)} in training, on augmented images."
-    return Figure(
+        caption += " Solid: test; dashed: training, on augmented images."
+    return PageFigure(
         name="learning-curves",
         title="Learning curves",
-        alt=f"Curves of the {metric_name(metric)} over epochs. In the last test: {speaking(spoken) or 'none yet'}.",
+        alt=f"Curves of the {metric_name(metric)} over epochs. Last evaluation: {speaking(spoken) or 'none yet'}.",
         caption=caption,
         svg=svg,
         width=72 * size[0],
@@ -85,8 +85,8 @@ def learning_curves(study: Collected, prefix: str) -> Figure | None:
     )
 
 
-def distances(study: Collected, prefix: str) -> Figure | None:
-    """The distance between branched and scaled network over steps, on a logarithmic scale."""
+def distances(study: StudyResults, prefix: str) -> PageFigure | None:
+    """Distance between the branched and the scaled network over steps, on a logarithmic scale."""
     arms = [arm for arm in study.shown if any(_distances(run) for run in arm.runs)]
     if not arms:
         return None
@@ -104,23 +104,23 @@ def distances(study: Collected, prefix: str) -> Figure | None:
                     ax.plot(*zip(*points, strict=True), color=colour(index), lw=1.4)
                     spoken.append(f"{arm.name}, seed {run.seed}: {points[-1][1]:.1e} after step {points[-1][0]:.0f}")
         ax.set_xlabel("step")
-        ax.set_ylabel("relative distance of the kernels")
+        ax.set_ylabel("relative distance between kernels")
 
     size = (5.4, 3.1)
     svg = draw(prefix, size, (1, 1), paint)
-    return Figure(
+    return PageFigure(
         name="distances",
         title="Distance between the branched and the scaled network",
         alt=f"Distance over steps on a logarithmic scale. {speaking(spoken)}.",
-        caption="One line per seed. In exact arithmetic the distance of a scaled network is 0; what is seen is "
-        "rounding, which training amplifies.",
+        caption="One line per seed. In exact arithmetic the distance of a scaled network is 0; the curves show "
+        "rounding errors, which training amplifies.",
         svg=svg,
         width=72 * size[0],
         legend=tuple(Key(label=arm.name, series=index) for index, arm in enumerate(arms)),
     )
 
 
-def _curve(arm: Arm, name: str) -> dict[int, Summary]:
+def _curve(arm: ArmResults, name: str) -> dict[int, Summary]:
     """Summaries over seeds in per cent, by epoch (from 1)."""
     values: dict[int, list[float]] = {}
     for run in relevant_runs(arm):
@@ -141,9 +141,9 @@ def _seeds(number: int) -> str:
     return "seed" if number == 1 else "seeds"
 
 
-def _distances(run: Run) -> list[tuple[float, float]]:
+def _distances(run: RunResults) -> list[tuple[float, float]]:
     pairs = [(number(entry, "step"), number(entry, "distance")) for entry in run.distances]
-    # A logarithmic scale has no 0; the networks start equal.
+    # A logarithmic scale has no 0, and the networks start equal.
     return [(step, distance) for step, distance in _thinned(pairs) if step is not None and distance]
 
 

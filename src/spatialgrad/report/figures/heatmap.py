@@ -1,4 +1,4 @@
-"""Matrices as coloured squares with their values in them, as SVG; colours and words never depend on each other."""
+"""Matrices as coloured squares with their values, as SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIVERGING = ("#2166ac", "#f7f7f7", "#b2182b")
 SEQUENTIAL = ("#eef4fa", "#6baed6", "#08306b")
 BOX, GAP, HEAD, SIDE, MOST_IN_A_ROW = 84, 14, 26, 112, 8
 MOST_VALUES = 5
-"""Matrices with a longer side show colours only; the page prints their values where one layer is chosen."""
+"""Larger matrices show colours only; the page shows their values when a layer is selected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +28,18 @@ class HeatRow:
 
 
 def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence[str] = ()) -> tuple[str, float]:
-    """Rows of matrices around 1 under the names of their columns; many columns are broken into blocks.
+    """Rows of matrices around 1 under column names; many columns are split into blocks.
 
     Args:
-        rows: With a matrix, or None, for each column.
-        columns: Their names.
-        bold: Names that stand out.
+        rows: Each with a matrix or None for each column.
+        columns: Names of the columns.
+        bold: Names to print in bold.
 
     Returns:
-        The SVG element, and its width.
+        The SVG element and its width.
     """
     number = -(-len(columns) // MOST_IN_A_ROW)
-    length = -(-len(columns) // max(1, number))  # blocks of nearly the same length
+    length = -(-len(columns) // max(1, number))  # blocks of nearly equal length
     blocks = [range(start, min(start + length, len(columns))) for start in range(0, len(columns), max(1, length))]
     block_height = HEAD + len(rows) * (BOX + GAP)
     width, height = SIDE + max(map(len, blocks), default=0) * (BOX + GAP), len(blocks) * block_height
@@ -64,13 +64,13 @@ def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence
 
 
 def opening(width: float, height: float) -> str:
-    """The first tag of a drawing, which is never shown much larger than it was made for."""
+    """The opening tag of a drawing, which limits its size on the page."""
     place = f'viewBox="0 0 {width} {height}" style="max-width: {1.35 * width:.0f}px"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {place} aria-hidden="true">'
 
 
 def diverging(value: float, largest: float) -> str:
-    """The colour of a factor: white at 1, where nothing changes."""
+    """The colour of a factor: white at 1."""
     low, middle, high = DIVERGING
     if value <= 1:
         return mix(low, middle, max(0.0, value))
@@ -84,19 +84,19 @@ def sequential(share: float) -> str:
 
 
 def mix(a: str, b: str, share: float) -> str:
-    """A colour between two."""
+    """A mixture of two colours."""
     return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(_rgb(a), _rgb(b), strict=True))
 
 
 def readable_on(colour: str) -> str:
-    """Black or white, whichever has the larger contrast with a colour (always at least 4.5)."""
+    """Black or white, whichever contrasts more with a colour (always at least 4.5)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in _rgb(colour))]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000000" if luminance > 0.179 else "#ffffff"
 
 
 def scale_of(matrices: Iterable[Matrix | None]) -> float:
-    """The value that gets the strongest red: the largest there is, at least 1.5."""
+    """The value with the strongest red: the largest one, at least 1.5."""
     return max([1.5, *(value for matrix in matrices if matrix is not None for row in matrix for value in row)])
 
 
@@ -123,7 +123,7 @@ def _text(x: float, y: float, text: str, size: float, fill: str, anchor: str = "
 
 
 def _end(name: str) -> str:
-    """The end of a qualified name, which says more than its beginning."""
+    """The end of a qualified name, which is its most specific part."""
     name = plain(name, 200)
     return name if len(name) <= 16 else f"…{name[-15:]}"
 

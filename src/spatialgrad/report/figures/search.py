@@ -1,4 +1,4 @@
-"""What searches have found: the curve over k, and the grid of α and β."""
+"""Results of searches: the curve over k, and grids such as that of α and β."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from spatialgrad.report.figures.base import Figure, Key, colour, draw, group_title, plain, speaking
+from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, plain, speaking
 from spatialgrad.report.figures.heatmap import opening, readable_on, sequential
-from spatialgrad.report.load import Arm, Collected, Search
+from spatialgrad.report.load import ArmResults, SearchResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 
@@ -16,8 +16,8 @@ USUAL_K = 5.0
 Curve = list[tuple[float, Summary]]
 
 
-def k_curve(study: Collected, prefix: str) -> Figure | None:
-    """The gain over k, normalised as in the paper: the baseline is 0, and k = 5 is 1."""
+def k_curve(study: StudyResults, prefix: str) -> PageFigure | None:
+    """The gain over k, normalised as in the paper: the baseline is 0 and k = 5 is 1."""
     curves: list[tuple[str, Curve, str]] = []
     for group, arms in study.groups.items():
         points = _points(arms)
@@ -49,14 +49,12 @@ def k_curve(study: Collected, prefix: str) -> Figure | None:
 
     size = (5.4 if len(units) == 1 else 7.4, 3.0)
     spoken = [f"{name}: " + ", ".join(f"k = {k:g} {each.mean:.2f}" for k, each in points) for name, points, _ in curves]
-    caption = "0 is the baseline, 1 the result of k = 5; bars are one standard deviation over seeds."
+    caption = "0: the baseline; 1: k = 5. Error bars: ± one standard deviation over seeds."
     if POINTS in units:
-        caption += (
-            " Where k = 5 is not above the baseline, there is nothing to normalise by: those are points above it."
-        )
-    return Figure(
+        caption += " Where k = 5 does not exceed the baseline, the difference from the baseline is shown in points."
+    return PageFigure(
         name="k-curve",
-        title="Which k",
+        title="Choice of k",
         alt=f"Curves over k; {', '.join(units)}. {speaking(spoken)}.",
         caption=caption,
         svg=draw(prefix, size, (1, len(units)), paint),
@@ -68,8 +66,8 @@ def k_curve(study: Collected, prefix: str) -> Figure | None:
 NORMALISED, POINTS = "gain, relative to k = 5", "points above the baseline"
 
 
-def search(study: Collected, prefix: str) -> Figure | None:
-    """Every search: a heat map over two fields, bars over one or many."""
+def search(study: StudyResults, prefix: str) -> PageFigure | None:
+    """Every search: a heat map over two fields, bars otherwise."""
     known = [each for each in study.searches if each.best is not None]
     if not known:
         return None
@@ -84,18 +82,18 @@ def search(study: Collected, prefix: str) -> Figure | None:
     kinds = dict.fromkeys("Heat map" if len(each.record.fields) == 2 else "Bars" for each in known)
     done = sum(point.value is not None for each in known for point in each.points)
     total, metric = sum(len(each.points) for each in known), metric_name(study.record.metric)
-    return Figure(
+    return PageFigure(
         name="search",
         title="Search",
         alt=f"{' and '.join(kinds)} of the held-out {metric} over the searched values. {speaking(spoken)}.",
-        caption=f"{capital(metric)} in per cent on held-out training images, {done} of {total} "
-        "points; the best one is framed.",
+        caption=f"{capital(metric)} in per cent on held-out training images; {done} of {total} points. The best "
+        "one is framed.",
         svg="".join(parts),
         width=width,
     )
 
 
-def _points(arms: Sequence[Arm]) -> Curve:
+def _points(arms: Sequence[ArmResults]) -> Curve:
     points = []
     for arm in arms:
         scaling, method = arm.record.config.get("scaling"), arm.record.config.get("method")
@@ -109,7 +107,7 @@ def _points(arms: Sequence[Arm]) -> Curve:
 
 def _normalised(points: Curve, base: float) -> tuple[Curve, str]:
     usual = next((each.mean for k, each in points if k == USUAL_K), base)
-    # A share of a loss would turn the curve upside down.
+    # Dividing by a loss would turn the curve upside down.
     unit, scale = (NORMALISED, usual - base) if usual > base else (POINTS, 1.0)
     scaled = [
         (k, Summary(n=s.n, mean=(s.mean - base) / scale, std=None if s.std is None else s.std / scale))
@@ -118,7 +116,7 @@ def _normalised(points: Curve, base: float) -> tuple[Curve, str]:
     return scaled, unit
 
 
-def _heat(each: Search) -> tuple[str, float]:
+def _heat(each: SearchResults) -> tuple[str, float]:
     first, second = each.record.fields
     rows = list(dict.fromkeys(point.record.values[first] for point in each.points))
     columns = list(dict.fromkeys(point.record.values[second] for point in each.points))
@@ -152,7 +150,7 @@ def _heat(each: Search) -> tuple[str, float]:
     return "".join([*parts, "</svg>"]), float(width)
 
 
-def _bars(each: Search) -> tuple[str, float]:
+def _bars(each: SearchResults) -> tuple[str, float]:
     known = [point for point in each.points if point.value is not None]
     low = min(point.value or 0.0 for point in known)
     high = max(point.value or 0.0 for point in known)
@@ -162,7 +160,7 @@ def _bars(each: Search) -> tuple[str, float]:
     parts.append(_text(8, 14, plain(each.record.name), "bold", anchor="start"))
     for index, point in enumerate(known):
         y, value = 24 + bar * index, point.value or 0.0
-        # The worst one has a bar too: differences, not shares, are what is to be seen.
+        # Bars show differences, not shares; even the lowest value gets a bar.
         length = 30 + 220 * ((value - low) / (high - low) if high > low else 1.0)
         series = 1 if point is each.best else 6
         parts.append(_text(left - 8, y + 13, plain(_values(point.record.values), 32), anchor="end"))

@@ -1,1 +1,1 @@
-"""A study's sections as Markdown and as one HTML page."""
+"""Reports as Markdown and as one HTML page."""

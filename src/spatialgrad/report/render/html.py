@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no network, no other file, and not even JavaScript to be read."""
+"""A report as one self-contained HTML page, readable offline and without JavaScript."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spatialgrad.report.sections import Section
 
 
 def render_html(sections: Sequence[Section], written: str) -> str:
-    """All studies in one page.
+    """All studies on one page.
 
     Args:
         sections: One per study.
@@ -30,7 +30,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["data"] = lambda values: Markup(script_data(values))
-    # Drawings are made here, from texts that are escaped where they are drawn.
+    # Drawings are generated markup, whose texts are already escaped.
     environment.filters["drawing"] = Markup
     style, script = _file("style.css"), _file("script.js")
     return environment.get_template("page.html").render(
@@ -44,7 +44,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
 
 
 def content_policy(script: str) -> str:
-    """What the page may load: nothing but the pictures in it, its own styles and exactly this script."""
+    """The content security policy: embedded pictures, inline styles, and exactly this script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
@@ -53,7 +53,7 @@ def content_policy(script: str) -> str:
 
 
 def script_data(values: Any) -> str:
-    """JSON that can stand in a script element: no text in it can end the element."""
+    """JSON for a script element; no text in it can close the element."""
     text = json.dumps(values, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -1,4 +1,4 @@
-"""A report as Markdown: its tables, and its figures in words."""
+"""A report as Markdown: tables, and descriptions of the figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spatialgrad.report.tables.cells import Cell, Table
 
 
 def render_markdown(sections: Sequence[Section], written: str) -> str:
-    """All studies in one text.
+    """All studies in one document.
 
     Args:
         sections: One per study.
@@ -25,7 +25,7 @@ def render_markdown(sections: Sequence[Section], written: str) -> str:
 
 
 def table(each: Table) -> str:
-    """A table with its caption and its notes."""
+    """A table with its caption and notes."""
     lines = [
         f"**{inline(each.caption)}**",
         "",
@@ -38,7 +38,7 @@ def table(each: Table) -> str:
 
 
 def inline(text: str) -> str:
-    """A text in one line, in which nothing means anything to Markdown or HTML."""
+    """A text in one line, with all Markdown and HTML syntax escaped."""
     text = re.sub(r"\s+", " ", text).strip().replace("\\", "\\\\")
     text = re.sub(r"([`*_{}\[\]|~$#!])", r"\\\1", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -47,7 +47,7 @@ def inline(text: str) -> str:
 def _section(section: Section, heading: str) -> list[str]:
     parts = [f"{inline(section.shows)}. {inline(section.question)}", f"**{inline(section.progress)}.**"]
     parts += [f"**{inline(section.warning)}**"] if section.warning else []
-    parts += [f"Where it differs from the paper: {inline(section.differences)}"] if section.differences else []
+    parts += [f"Differences from the paper: {inline(section.differences)}"] if section.differences else []
     parts += [f"Note: {inline(section.note)}"] if section.note else []
     parts += [table(each) for each in section.tables]
     if section.troubles:
@@ -56,13 +56,13 @@ def _section(section: Section, heading: str) -> list[str]:
             "| " + " | ".join(inline(str(text)) for text in (t.run, t.seed, t.state, t.progress, t.message)) + " |"
             for t in section.troubles
         ]
-        parts.append("\n".join(["| Run | Seed | State | Progress | What happened |", "|---|---:|---|---|---|", *rows]))
+        parts.append("\n".join(["| Run | Seed | State | Progress | Message |", "|---|---:|---|---|---|", *rows]))
     if section.figures:
-        parts.append(f"{heading} Figures in words")
+        parts.append(f"{heading} Figures")
         parts.append("\n".join(f"- **{inline(each.title)}.** {inline(each.alt)}" for each in section.figures))
-    parts.append(f"{heading} How it was made")
+    parts.append(f"{heading} Provenance")
     parts.append("\n".join(f"- {inline(name)}: {inline(value)}" for name, value in section.facts))
-    # In one line: no name in it can end the block.
+    # In one line, so that no name in it can close the block.
     parts.append(f"```bash\n{' '.join(section.command.splitlines())}\n```")
     return parts
 

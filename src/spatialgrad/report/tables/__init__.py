@@ -1,1 +1,1 @@
-"""The tables of a study."""
+"""The tables of a report."""

@@ -1,11 +1,11 @@
-"""The model of a table, its cells, and how numbers are written in them."""
+"""Tables, their cells, and how numbers are formatted in them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spatialgrad.report.load import Arm
+from spatialgrad.report.load import ArmResults
 from spatialgrad.report.statistics import Comparison, Summary
 from spatialgrad.studies.study import Published
 
@@ -15,18 +15,18 @@ METRICS = {"miou": "mIoU", "macc": "mAcc", "allacc": "allAcc", "pckh": "PCKh@0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell: what it says, and what it is sorted by."""
+    """A cell: its text and its sort key."""
 
     lines: tuple[str, ...]
     sort: float | str | None = None
     """None sorts last."""
     strong: bool = False
-    """Whether it stands out: a difference that the test supports."""
+    """Whether it is highlighted: a significant difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column's head."""
+    """The header of a column."""
 
     title: str
     numeric: bool = True
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of cells under columns; the first `headers` cells of a row say what the row is."""
+    """Rows of cells; the first `headers` cells of a row are its header."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -44,7 +44,7 @@ class Table:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether rows that follow each other belong together."""
+        """Whether consecutive rows belong to the same group."""
         return any(row[0].lines == after[0].lines for row, after in zip(self.rows, self.rows[1:], strict=False))
 
 
@@ -55,23 +55,23 @@ def spread(summary: Summary, decimals: int = 2) -> str:
 
 
 def signed(value: float, decimals: int = 2) -> str:
-    """A number with its sign, and a real minus."""
+    """A number with its sign, using a typographic minus."""
     return f"{value:+.{decimals}f}".replace("-", "−")
 
 
 def p_value(p: float) -> str:
-    """A p value as it is usually printed."""
+    """A p value in the usual format."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def as_printed(value: float) -> str:
-    """A published number with the digits that it has, but at least one decimal."""
+    """A published number with its own digits, but at least one decimal."""
     text = f"{value:.10g}"
     return text if "." in text or "e" in text else f"{text}.0"
 
 
 def number_cell(value: float | None, factor: float, decimals: int) -> Cell:
-    """A number in another unit."""
+    """A number, converted to another unit."""
     return empty() if value is None else Cell(lines=(f"{value * factor:,.{decimals}f}",), sort=value)
 
 
@@ -81,14 +81,14 @@ def scientific_cell(value: float | None) -> Cell:
 
 
 def p_cell(comparison: Comparison) -> Cell:
-    """The p value of a comparison, alone and corrected."""
+    """The p value of a comparison, uncorrected and corrected."""
     if comparison.p is None or comparison.holm is None:
         return empty()
     return Cell(lines=(p_value(comparison.p), f"Holm {p_value(comparison.holm)}"), sort=comparison.p)
 
 
 def without_empty_columns(table: Table) -> Table:
-    """A table without the columns that say nothing in any row."""
+    """A table without empty columns."""
     kept = [
         index
         for index in range(len(table.columns))
@@ -102,12 +102,12 @@ def without_empty_columns(table: Table) -> Table:
 
 
 def published_cell(values: Sequence[float | None], published: Sequence[Published], after: Sequence[str] = ()) -> Cell:
-    """What is published about an arm, a line for each source; those that are only quoted have a star.
+    """The published values of an arm, one line per source; quoted ones have a star.
 
     Args:
-        values: One for each source.
+        values: One per source.
         published: The sources.
-        after: What follows each value.
+        after: Text after each value.
     """
     endings = after or [""] * len(values)
     lines = tuple(
@@ -118,31 +118,31 @@ def published_cell(values: Sequence[float | None], published: Sequence[Published
     return Cell(lines=lines, sort=next(value for value in values if value is not None)) if lines else empty()
 
 
-def seeds_cell(arm: Arm) -> Cell:
-    """How many seeds count, of how many that were planned."""
+def seeds_cell(arm: ArmResults) -> Cell:
+    """Number of finished seeds, of those planned."""
     finished, planned = sum(run.state == "finished" for run in arm.runs), len(arm.runs)
     return Cell(lines=(str(planned) if finished == planned else f"{finished} of {planned}",), sort=float(finished))
 
 
 def empty() -> Cell:
-    """Nothing to say."""
+    """An empty cell."""
     return Cell(lines=(NOTHING,))
 
 
-def heading_cells(arm: Arm, names: Sequence[str]) -> tuple[Cell, ...]:
-    """What a row is: the arm's group and its label."""
+def heading_cells(arm: ArmResults, names: Sequence[str]) -> tuple[Cell, ...]:
+    """The header of a row: the arm's group and label."""
     group = [arm.record.group.get(name, NOTHING) for name in names]
     return tuple(Cell(lines=(text,), sort=sortable(text)) for text in (*group, arm.label))
 
 
 def heading_columns(names: Sequence[str], last: str) -> tuple[Column, ...]:
-    """The columns over `heading_cells`."""
+    """The columns of `heading_cells`."""
     return tuple(Column(title=name, numeric=False) for name in (*names, last))
 
 
-def arm_notes(arms: Sequence[Arm]) -> list[str]:
-    """What readers should know about arms, each text once, after the names of those that it is about."""
-    about: dict[str, list[Arm]] = {}
+def arm_notes(arms: Sequence[ArmResults]) -> list[str]:
+    """The notes on arms, each once, preceded by the names of the arms it is about."""
+    about: dict[str, list[ArmResults]] = {}
     for arm in arms:
         if arm.record.note:
             about.setdefault(arm.record.note, []).append(arm)
@@ -154,23 +154,23 @@ def arm_notes(arms: Sequence[Arm]) -> list[str]:
     return found
 
 
-def group_names(arms: Sequence[Arm]) -> list[str]:
-    """The columns that groups have."""
+def group_names(arms: Sequence[ArmResults]) -> list[str]:
+    """The columns of the groups."""
     return list(dict.fromkeys(name for arm in arms for name in arm.record.group))
 
 
 def metric_name(metric: str) -> str:
-    """A metric of a result as people write it."""
+    """The usual spelling of a metric."""
     return METRICS.get(metric, metric.replace("_", " "))
 
 
 def capital(text: str) -> str:
-    """A text with a large first letter, unless it has its own way to be written."""
+    """A text with a capital first letter, unless it has its own spelling."""
     return text[:1].upper() + text[1:] if text.islower() else text
 
 
 def sortable(text: str) -> float | str:
-    """A number where a text is one."""
+    """A text as a sort key: a number if it is one."""
     try:
         return float(text)
     except ValueError:

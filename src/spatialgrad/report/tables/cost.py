@@ -1,10 +1,10 @@
-"""Tables beside the results: what they cost, further metrics, and the distance of two networks."""
+"""Further tables: cost, additional metrics, and the distance between two networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spatialgrad.report.load import Arm, Collected
+from spatialgrad.report.load import ArmResults, StudyResults
 from spatialgrad.report.reading import number
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import (
@@ -25,8 +25,8 @@ from spatialgrad.report.tables.cells import (
 )
 
 
-def cost_table(study: Collected, arms: Sequence[Arm]) -> Table:
-    """Time, multiply-accumulates, parameters and memory, ours beside the published ones."""
+def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
+    """Time, multiply-accumulates, parameters and memory, beside the published values."""
     names, unit = group_names(arms), study.record.cost_unit
     published = [each for arm in arms for each in arm.record.published]
     show_cost = unit is not None and any(each.cost is not None for each in published)
@@ -60,10 +60,10 @@ def cost_table(study: Collected, arms: Sequence[Arm]) -> Table:
         cells.append(number_cell(arm.mean("peak_memory_bytes"), 2**-20, 0))
         rows.append(tuple(cells))
     tuned = [arm.name for arm in arms if arm.record.tuned_by]
-    notes = ["Means over finished runs. The time is that of all phases: training, tests, scaling and checkpoints."]
+    notes = ["Means over finished runs. The time covers all phases: training, evaluation, scaling and checkpoints."]
     notes += [f"The time of {', '.join(tuned)} includes the whole search."] if tuned else []
     return Table(
-        caption="What it costs",
+        caption="Cost",
         columns=tuple(columns),
         rows=tuple(rows),
         headers=len(names) + 1,
@@ -72,13 +72,13 @@ def cost_table(study: Collected, arms: Sequence[Arm]) -> Table:
 
 
 def time_unit(seconds: Sequence[float | None]) -> tuple[str, float]:
-    """The unit in which the longest of some times is at least 1, and its factor; hours if none is known."""
+    """The unit in which the longest time is at least 1, and its factor; hours if no time is known."""
     largest = max((each for each in seconds if each is not None), default=3600.0)
     return ("hours", 1 / 3600) if largest >= 3600 else ("minutes", 1 / 60) if largest >= 60 else ("seconds", 1.0)
 
 
-def metrics_tables(study: Collected, arms: Sequence[Arm]) -> list[Table]:
-    """The further metrics that the paper prints, if there are some."""
+def metrics_tables(study: StudyResults, arms: Sequence[ArmResults]) -> list[Table]:
+    """The additional metrics that the paper prints, if any."""
     metrics = list(dict.fromkeys(name for arm in arms for each in arm.record.published for name in each.other))
     if not metrics:
         return []
@@ -96,11 +96,11 @@ def metrics_tables(study: Collected, arms: Sequence[Arm]) -> list[Table]:
                 published_cell([each.other.get(metric) for each in arm.record.published], arm.record.published)
             )
         rows.append(tuple(cells))
-    return [Table(caption="Further metrics", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1)]
+    return [Table(caption="Additional metrics", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1)]
 
 
-def distance_table(arms: Sequence[Arm]) -> Table:
-    """How far apart networks end that should stay the same."""
+def distance_table(arms: Sequence[ArmResults]) -> Table:
+    """Distance between networks that should stay equal."""
     names = group_names(arms)
     rows = []
     for arm in arms:
@@ -121,13 +121,13 @@ def distance_table(arms: Sequence[Arm]) -> Table:
         )
     columns = (
         *heading_columns(names, "Setting"),
-        Column(title="Distance at the end"),
+        Column(title="Final distance"),
         Column(title="Largest distance"),
-        Column(title="Difference of the losses at the end"),
+        Column(title="Final difference in loss"),
         Column(title="Steps"),
         Column(title="Seeds"),
     )
-    notes = ["Each is the largest over seeds."]
+    notes = ["Largest values over seeds."]
     notes += arm_notes(arms)
     return Table(
         caption="Two networks trained side by side: with branches, and with scaled gradients",
@@ -138,9 +138,9 @@ def distance_table(arms: Sequence[Arm]) -> Table:
     )
 
 
-def _ratios(arm: Arm, reference: Arm) -> list[str]:
+def _ratios(arm: ArmResults, reference: ArmResults) -> list[str]:
     base = next((each.cost for each in reference.record.published if each.source == "paper"), None)
-    # Costs that another paper measured are those of another machine.
+    # Costs quoted from another paper were measured on another machine.
     return [
         f" (× {each.cost / base:.2f})" if base and each.cost is not None and each.source == "paper" else ""
         for each in arm.record.published

@@ -1,11 +1,11 @@
-"""The tables of a study: results ours beside the published ones, and what they cost."""
+"""The tables of a study: its results beside the published ones, and their cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spatialgrad.report.load import Arm, Collected
-from spatialgrad.report.statistics import Comparison, compare, correct, summarize
+from spatialgrad.report.load import ArmResults, StudyResults
+from spatialgrad.report.statistics import Comparison, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import (
     Cell,
     Column,
@@ -29,12 +29,12 @@ from spatialgrad.report.tables.cells import (
 from spatialgrad.report.tables.cost import cost_table, distance_table, metrics_tables
 
 UNDER_WAY = ("waiting", "running", "stopped")
-"""States of runs that will have a value one day."""
-NOT_COMPARABLE = "Measured at paper scale, with other networks, images, epochs or metrics: not comparable with ours."
+"""States of runs that may still get a value."""
+NOT_COMPARABLE = "Measured at paper scale with other networks, images, epochs or metrics: not comparable with ours."
 
 
-def build_tables(study: Collected) -> tuple[Table, ...]:
-    """The tables of a study, those first that answer its question."""
+def build_tables(study: StudyResults) -> tuple[Table, ...]:
+    """The tables of a study, starting with the one that answers its question."""
     if not study.shown:
         return ()
     if study.record.metric == "distance":
@@ -47,9 +47,9 @@ def build_tables(study: Collected) -> tuple[Table, ...]:
     )
 
 
-def compare_all(study: Collected) -> dict[str, Comparison | None]:
-    """Every arm's comparison with its group's reference, by the arm's key, corrected for all of the study."""
-    # Arms that share their runs are one comparison, not two.
+def compare_all(study: StudyResults) -> dict[str, Comparison | None]:
+    """The comparison of every arm with its reference, by the arm's key, corrected for the whole study."""
+    # Arms that share runs count as one comparison.
     runs_of = {arm.record.key: _compared_runs(study, arm) for arm in study.shown}
     known: dict[tuple[str, ...], Comparison | None] = {}
     pending = 0
@@ -57,14 +57,14 @@ def compare_all(study: Collected) -> dict[str, Comparison | None]:
         runs, reference = runs_of[arm.record.key], study.reference(arm)
         if reference is None or runs in known:
             continue
-        known[runs] = comparison = compare(arm.values, reference.values)
+        known[runs] = comparison = compare_paired(arm.values, reference.values)
         waits = any(run.state in UNDER_WAY for run in (*arm.runs, *reference.runs))
         pending += waits and len(arm.runs) > 1 and (comparison is None or comparison.p is None)
     corrected = dict(zip(known, correct(list(known.values()), pending), strict=True))
     return {key: corrected.get(runs) for key, runs in runs_of.items()}
 
 
-def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Table:
+def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> Table:
     names = group_names(study.shown)
     rows = []
     for arm in study.shown:
@@ -93,10 +93,10 @@ def _row_by_row(study: Collected, compared: dict[str, Comparison | None]) -> Tab
     )
 
 
-def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> Table:
+def _side_by_side(study: StudyResults, compared: dict[str, Comparison | None]) -> Table:
     names = group_names(study.shown)
     labels = list(dict.fromkeys(arm.label for arm in study.shown))
-    # A label that is the reference in one group is not compared in any.
+    # A label that is the reference of one group is compared in none.
     others = [label for label in labels if not any(a.record.reference for a in study.shown if a.label == label)]
     rows = []
     for group, arms in study.groups.items():
@@ -131,7 +131,7 @@ def _side_by_side(study: Collected, compared: dict[str, Comparison | None]) -> T
     )
 
 
-def _ours(study: Collected, arm: Arm, comparison: Comparison | None) -> Cell:
+def _ours(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> Cell:
     summary = summarize(list(arm.values.values()))
     if summary is None:
         return Cell(lines=(_why_nothing(arm),))
@@ -139,7 +139,7 @@ def _ours(study: Collected, arm: Arm, comparison: Comparison | None) -> Cell:
     return Cell(lines=(spread(summary),), sort=summary.mean, strong=strong)
 
 
-def _why_nothing(arm: Arm) -> str:
+def _why_nothing(arm: ArmResults) -> str:
     states = {run.state for run in arm.runs}
     for state in ("running", "stopped", "failed", "damaged"):
         if state in states:
@@ -147,22 +147,22 @@ def _why_nothing(arm: Arm) -> str:
     return "waiting" if arm.runs else "not planned"
 
 
-def _compared_runs(study: Collected, arm: Arm) -> tuple[str, ...]:
+def _compared_runs(study: StudyResults, arm: ArmResults) -> tuple[str, ...]:
     reference = study.reference(arm)
     return tuple(run.name for run in (*arm.runs, *(reference.runs if reference else ())))
 
 
-def _fewest_seeds(arms: Sequence[Arm]) -> Cell:
+def _fewest_seeds(arms: Sequence[ArmResults]) -> Cell:
     return min((seeds_cell(arm) for arm in arms), key=lambda cell: (cell.sort, -len(cell.lines[0])))
 
 
-def _published(arm: Arm) -> Cell:
+def _published(arm: ArmResults) -> Cell:
     published = arm.record.published
     spreads = ["" if each.std is None else f" ± {as_printed(each.std)}" for each in published]
     return published_cell([each.mean for each in published], published, spreads)
 
 
-def _difference(study: Collected, arm: Arm, comparison: Comparison | None) -> tuple[Cell, Cell]:
+def _difference(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> tuple[Cell, Cell]:
     if arm.record.reference:
         return Cell(lines=("reference",)), empty()
     if comparison is None:
@@ -175,44 +175,44 @@ def _difference(study: Collected, arm: Arm, comparison: Comparison | None) -> tu
     return Cell(lines=tuple(lines), sort=comparison.difference), p_cell(comparison)
 
 
-def _published_difference(study: Collected, arm: Arm) -> Cell:
+def _published_difference(study: StudyResults, arm: ArmResults) -> Cell:
     reference = study.reference(arm)
     if reference is None or not arm.record.published or not reference.record.published:
         return empty()
     own, base = arm.record.published[0], reference.record.published[0]
-    # Only this paper's own values are compared with each other.
+    # Only values from the same source are compared.
     if own.source != base.source:
         return empty()
     value = own.mean - base.mean
     return Cell(lines=(signed(value),), sort=value)
 
 
-def _result_notes(study: Collected) -> tuple[str, ...]:
+def _result_notes(study: StudyResults) -> tuple[str, ...]:
     record, published = study.record, [each for arm in study.shown for each in arm.record.published]
     notes = ["Ours: mean ± sample standard deviation over seeds, in per cent, after the last epoch."]
     if any(arm.record.reference for arm in study.shown):
         notes.append(
-            "Difference, in points: mean of the differences from the reference of the same seed, with its 95 % "
-            "confidence interval (Student's t), and the p value of the paired t test, alone "
-            "and corrected by Holm's method for all comparisons of this study."
+            "Difference, in percentage points: mean difference from the reference over common seeds, with its 95 % "
+            "confidence interval (Student's t); p value of the paired t test, uncorrected and corrected by Holm's "
+            "method for all comparisons of this study."
         )
         if record.scale == "pocket":
-            notes.append("At pocket scale nothing is marked as better or worse.")
+            notes.append("At pocket scale, no difference is marked as significant.")
         else:
             notes.append(
-                "Bold and ▲: better than the reference (▼: worse), which takes at least 3 pairs, an interval without 0 "
-                "and a corrected p below 0.05. Everything else may be chance."
+                "Bold and ▲: significantly better than the reference (▼: worse), that is, at least 3 pairs, an "
+                "interval without 0 and a corrected p below 0.05. All other differences may be due to chance."
             )
     if published:
         runs = f" over {record.published_seeds} runs" if record.published_seeds else ""
         other = "" if record.scale == "paper" else f" {NOT_COMPARABLE}"
         notes.append(f"Published: as printed in the paper{runs}.{other}")
     for source in dict.fromkeys(each.source for each in published if each.source != "paper"):
-        notes.append(f"* measured by {source}, and quoted by the paper.")
+        notes.append(f"* measured by {source} and quoted by the paper.")
     return (*notes, *arm_notes(study.shown))
 
 
-def _caption(study: Collected) -> str:
+def _caption(study: StudyResults) -> str:
     metric = capital(metric_name(study.record.metric))
     published = any(arm.record.published for arm in study.shown)
-    return f"{metric}, ours beside {study.record.shows}" if published else metric
+    return f"{metric}, ours and published ({study.record.shows})" if published else metric

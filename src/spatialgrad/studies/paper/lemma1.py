@@ -1,4 +1,4 @@
-"""The Lemma on a real network: a branched and a scaled network, trained side by side."""
+"""Lemma 1 on a real network: a branched and a scaled network, trained side by side."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config.groups import TrainConfig
 
 SETTING = (
-    "The paper proves the Lemma and prints no experiment. Here, every 3×3 convolution of one network has four masked "
-    "branches (3×3, 1×3, 3×1 and 1×1), and the sum of the masks is the G of the other one. Both start from the same "
-    "weights and see the same batches and the same dropout; SGD with learning rate 0.01, momentum 0.9 and weight decay."
+    "The paper proves the Lemma and reports no experiment. Here, every 3×3 convolution of one network has four masked "
+    "branches (3×3, 1×3, 3×1 and 1×1), and the sum of the masks is the G of the other network. Both start from the "
+    "same weights and see the same batches and dropout; SGD with learning rate 0.01, momentum 0.9 and weight decay."
 )
 ROUNDING = (
-    "In single precision, rounding soon decides on which side of a rectifier a value falls. From then on the two "
-    "networks drift apart as two trainings do that differ in rounding alone: at pocket scale, two scaled networks "
-    "whose first weights differ in their last bit are 0.63 apart after 32 steps, as much as these two."
+    "In single precision, rounding soon decides on which side of a ReLU a value falls. From then on the two networks "
+    "drift apart like any two trainings that differ in rounding only: at pocket scale, two scaled networks whose "
+    "initial weights differ in the last bit are 0.63 apart after 32 steps, as far as these two."
 )
-
-CONTROL = (
-    "The plain network without scaling, beside the same branches: what the distance is when the Lemma is not used."
-)
+CONTROL = "The control: the plain network without scaling, against the same branched network."
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
-    """In double and in single precision, and a control without scaling."""
+    """Double precision, single precision, and a control without scaling."""
     model = "VGG-16" if scale == "paper" else "VGG-11"
     group = {"Model": model, "Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
     double, single = _config(scale, "64-true"), _config(scale, "32-true")
@@ -61,7 +58,7 @@ REPARAM_EQUIVALENCE = Study(
     differences={
         "paper": f"{SETTING} 10 epochs.",
         "desk": f"{SETTING} A quarter of VGG-11's width, 3 epochs on 20,000 images.",
-        "pocket": f"{SETTING} An eighth of VGG-11's width, 2 epochs on 2,000 grey images of Fashion-MNIST.",
+        "pocket": f"{SETTING} An eighth of VGG-11's width, 2 epochs on 2,000 grey Fashion-MNIST images.",
     },
     times={"paper": "about 2 GPU hours", "desk": "20 minutes on 2 cores", "pocket": "2 minutes on 2 cores"},
 )

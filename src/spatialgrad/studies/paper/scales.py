@@ -1,17 +1,22 @@
-"""The same training at three scales: the published one, an evening on a CPU, and minutes."""
+"""The three scales of a study: the published training, one that fits an evening on a CPU, and one of minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from spatialgrad.studies.study import Scale
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig, check_name
+from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+
+BASELINE_AND_SGS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
+"""The two columns of the appendix' tables, and the method of each."""
 
 FASHION = "Fashion-MNIST for CIFAR-100"
-"""What pocket studies call their data: the images that come with the package, where the paper has CIFAR-100."""
+"""How pocket studies label their data: the images shipped with the package, where the paper uses CIFAR-100."""
+
+VALIDATION = 0.2
+"""Share of the training images that searches hold out, as in the paper."""
 
 DESK_WIDTH = {
     "vgg11": 0.25,
@@ -32,24 +37,24 @@ DESK_WIDTH = {
     "pyramidnet110-a270": 0.0625,
     "xception": 0.125,
 }
-"""Widths at which an epoch of 20,000 images takes minutes on two cores at most."""
+"""Widths at which an epoch of 20,000 images takes at most a few minutes on two cores."""
 
 PUBLISHED_SETTINGS = "The published settings."
 
 
 def desk_text(images: str = "20,000", batch: str = "128", epochs: str = "30", lr: str = "learning rate 0.1") -> str:
-    """What desk studies do differently from the paper; by default as the recipe has it."""
+    """How desk studies differ from the paper; the defaults are those of the recipe."""
     return (
-        f"Narrow networks, {images} training images, batch {batch}, {epochs} epochs with cutout, {lr}, weight decay "
-        "5e-4, scalings every 5 epochs: accuracies are lower than the paper's; differences between methods are what to "
-        "look at."
+        f"Narrow networks, {images} training images, batch size {batch}, {epochs} epochs with cutout, {lr}, weight "
+        "decay 5e-4, scalings updated every 5 epochs. Accuracies are lower than in the paper; compare the methods with "
+        "each other."
     )
 
 
 DESK = desk_text()
 POCKET = (
-    "A check that everything works, without any claim about accuracy: very narrow networks, a few epochs, and the grey "
-    "images of Fashion-MNIST that come with the package in place of the paper's."
+    "A check that the pipeline works, without any claim about accuracy: very narrow networks, a few epochs, and the "
+    "grey Fashion-MNIST images shipped with the package in place of the paper's data."
 )
 
 Recipe = Callable[[str, str], TrainConfig]
@@ -59,10 +64,10 @@ def sized(scale: Scale, model: str, method: str, paper: Recipe = recipes.cifar_a
     """A network and a method at a scale.
 
     Args:
-        scale: One of three.
+        scale: paper, desk or pocket.
         model: A network for 32×32 images.
-        method: Its name.
-        paper: Recipe of the published settings, called with model and method.
+        method: Name of the training method.
+        paper: Recipe of the published settings, called with the model and the method.
     """
     if scale == "paper":
         return paper(model, method)
@@ -72,25 +77,11 @@ def sized(scale: Scale, model: str, method: str, paper: Recipe = recipes.cifar_a
 
 
 def shortened(config: TrainConfig, *, epochs: int, limit: int | None = None) -> TrainConfig:
-    """A config with another number of epochs, and of training images if any is given."""
+    """A config with another number of epochs, and of training images if one is given."""
     limit = config.data.limit if limit is None else limit
     return replace(config, budget=replace(config.budget, epochs=epochs), data=replace(config.data, limit=limit))
 
 
-def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
-    """A config with other values of some fields.
-
-    Args:
-        config: All else is taken from it.
-        values: By dotted field, such as `{"scaling.alpha": 1.25}`.
-
-    Raises:
-        ConfigError: If a field is unknown or its value is wrong.
-    """
-    for dotted, value in values.items():
-        group, _, name = dotted.rpartition(".")
-        check_name("group", group, [each for each in config.__dataclass_fields__ if "_" not in each])
-        part = getattr(config, group)
-        check_name("field", dotted, [f"{group}.{each}" for each in part.__dataclass_fields__])
-        config = replace(config, **{group: replace(part, **{name: value})})
-    return config
+def held_out(config: TrainConfig) -> TrainConfig:
+    """A config that evaluates on held-out training images instead of the test images, as searches do."""
+    return replace(config, data=replace(config.data, validation=VALIDATION))

@@ -10,12 +10,13 @@ from spatialgrad.train import recipes
 from spatialgrad.train.config.groups import TrainConfig
 
 METHODS = {"Origin": "baseline", "DBB": "dbb", "DyRep": "dyrep", "SGS (ours)": "sgs"}
-"""The rows of the table, and the method of each."""
+"""The rows of the table, and the training method of each."""
 QUOTED = "Huang et al. 2022 (DyRep)"
-"""Whose numbers the paper's starred rows are."""
+"""Source of the paper's starred rows."""
 
 
 def _row(mean: float, std: float, cost: float, macs: float, parameters: float, source: str = "paper") -> Published:
+    """Cost in GPU hours, multiply-accumulates and parameters in millions."""
     return Published(mean=mean, std=std, cost=cost, macs=macs * 1e6, parameters=round(parameters * 1e6), source=source)
 
 
@@ -36,7 +37,7 @@ PUBLISHED: dict[str, dict[str, tuple[Published, ...]]] = {
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
-    """Both data sets and the four methods; one data set at pocket scale."""
+    """The four methods on both data sets, or on one at pocket scale."""
     datasets = {FASHION: "CIFAR-100"} if scale == "pocket" else {name: name for name in PUBLISHED}
     return tuple(
         Arm(
@@ -65,7 +66,7 @@ CIFAR = Study(
     name="cifar",
     title="VGG-16 on CIFAR-10 and CIFAR-100",
     shows="Table 1",
-    question="Does scaling gradients reach the accuracy of training with branches, at the cost of training without?",
+    question="Does gradient scaling match the accuracy of branches at the cost of a plain network?",
     arms=arms,
     figures=("cost", "learning-curves", "scalings", "overhead"),
     cost_unit="GPU hours",

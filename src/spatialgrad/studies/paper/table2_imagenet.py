@@ -14,6 +14,7 @@ from spatialgrad.train.config.groups import ModelConfig, TrainConfig
 def _row(
     mean: float, std: float | None, cost: float, macs: float, parameters: float, source: str = "paper"
 ) -> Published:
+    """Cost in GPU days, multiply-accumulates in billions, parameters in millions."""
     return Published(
         mean=mean, std=std, cost=cost, macs=round(macs * 1e9), parameters=round(parameters * 1e6), source=source
     )
@@ -42,7 +43,7 @@ PUBLISHED: dict[str, dict[str, tuple[Published, ...]]] = {
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
-    """Three networks and the four methods."""
+    """The four methods with three networks."""
     return tuple(
         Arm(
             group={"Model": model},
@@ -58,14 +59,14 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
 
 
 def resnet(scale: Scale, name: str, method: str) -> TrainConfig:
-    """A ResNet on ImageNet, or on what stands for it; scalings without pairs of near pixels at every scale."""
+    """A ResNet on ImageNet or its stand-in; at every scale, scalings are measured without pairs of near pixels."""
     if scale == "paper":
         return recipes.imagenet(f"{name}-imagenet", method)
     config = sized(scale, name, method)
     config = replace(config, scaling=replace(config.scaling, drop_near=True))
     if scale == "desk":
         return config
-    # The networks of the paper, with their 7×7 stem, on images that leave them a few pixels in the last stage.
+    # The paper's networks with their 7×7 stem, on images large enough to leave a few pixels in the last stage.
     config = shortened(config, epochs=4, limit=1000)
     return replace(
         config,
@@ -78,16 +79,16 @@ IMAGENET = Study(
     name="imagenet",
     title="ResNets on ImageNet",
     shows="Table 2",
-    question="Does it hold on large images, and for networks with a 7×7 convolution and shortcuts?",
+    question="Does the gain hold for large images and for networks with a 7×7 convolution and shortcuts?",
     arms=arms,
     figures=("cost", "learning-curves", "scalings", "overhead"),
     cost_unit="GPU days",
     published_seeds=3,
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
-        "paper": "The published settings, but momentum 0.9: the paper's text says 0.1, its authors' configuration 0.9.",
+        "paper": "The published settings, but momentum 0.9: the paper's text says 0.1, the authors' configuration 0.9.",
         "desk": f"ResNets for 32×32 images at an eighth of their width on CIFAR-100 in place of ImageNet. {DESK}",
-        "pocket": f"{POCKET} Here 1,000 of them, padded with black to 64×64.",
+        "pocket": f"{POCKET} Here, 1,000 images padded with black to 64×64.",
     },
     times={"paper": "about 300 GPU days", "desk": "a night on 2 cores", "pocket": "3 minutes on 2 cores"},
 )

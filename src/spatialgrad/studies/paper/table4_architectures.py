@@ -1,14 +1,14 @@
-"""The appendix' table of architectures: 17 networks with and without scaling."""
+"""Table 4: 17 architectures with and without scaling."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import DESK, POCKET, PUBLISHED_SETTINGS, shortened, sized
+from spatialgrad.studies.paper.scales import BASELINE_AND_SGS, DESK, POCKET, PUBLISHED_SETTINGS, shortened, sized
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train.config.groups import ModelConfig, TrainConfig
 
-# Name in the table, name in the package, and what is printed: baseline and its deviation, SGS and its deviation.
+# Name in the table, name in the package, and the printed means and deviations: baseline, then SGS.
 ROWS: tuple[tuple[str, str, tuple[float, float, float, float]], ...] = (
     ("VGG-11", "vgg11", (70.8, 0.1, 73.2, 0.1)),
     ("VGG-13", "vgg13", (74.7, 0.1, 76.1, 0.1)),
@@ -28,16 +28,15 @@ ROWS: tuple[tuple[str, str, tuple[float, float, float, float]], ...] = (
     ("PyramidNet (α=270)", "pyramidnet110-a270", (83.3, 0.1, 83.6, 0.1)),
     ("Xception", "xception", (79.0, 0.1, 80.0, 0.1)),
 )
-METHODS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
 FRAGILE = ("preactresnet18", "preactresnet34")
 FRAGILE_NOTE = (
-    "Its last block is not followed by a BatchNorm: short trainings at learning rate 0.1 diverged within two epochs, "
-    "with a warm-up, too. Both arms of this row have a warm-up of one epoch and gradients that are clipped to norm 1."
+    "No BatchNorm follows the last block: short trainings at learning rate 0.1 diverged within two epochs, even with a "
+    "warm-up. Both arms of this row use a warm-up of one epoch and gradients clipped to norm 1."
 )
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
-    """Every network with and without."""
+    """Each network with and without scaling."""
     return tuple(
         Arm(
             group={"Model": shown},
@@ -48,7 +47,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             note=FRAGILE_NOTE if name in FRAGILE else "",
         )
         for shown, name, printed in ROWS
-        for (label, method), (mean, std) in zip(METHODS.items(), (printed[:2], printed[2:]), strict=True)
+        for (label, method), (mean, std) in zip(BASELINE_AND_SGS.items(), (printed[:2], printed[2:]), strict=True)
     )
 
 
@@ -83,9 +82,9 @@ ARCHITECTURES = Study(
     published_seeds=3,
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
-        "paper": f"{PUBLISHED_SETTINGS} Both PreActResNets have a warm-up and clipped gradients.",
-        "desk": f"Widths of 1/16 to 1/2, so that each run takes less than an hour. {DESK}",
-        "pocket": f"{POCKET} Here 1,280 images, 3 epochs.",
+        "paper": f"{PUBLISHED_SETTINGS} Both PreActResNets use a warm-up and clipped gradients.",
+        "desk": f"Widths from 1/16 to 1/2, so that each run takes less than an hour. {DESK}",
+        "pocket": f"{POCKET} Here, 3 epochs on 1,280 images.",
     },
     times={"paper": "about 250 GPU hours", "desk": "a night on 2 cores", "pocket": "8 minutes on 2 cores"},
 )

@@ -1,11 +1,11 @@
-"""The appendix' table of optimizers, and beyond it: scaling the update instead of the gradient, for all of them."""
+"""Table 5: nine optimizers; beyond the paper, scaling the update instead of the gradient for all of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from spatialgrad.studies.paper.scales import POCKET, desk_text, shortened, sized
+from spatialgrad.studies.paper.scales import POCKET, desk_text, held_out, shortened, sized
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
 from spatialgrad.train.config.groups import USUAL_LR, TrainConfig
 
@@ -22,7 +22,7 @@ ROWS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """The nine rows of the table, by their names in it, and the fields of a config that each of them sets."""
 MODELS = {"VGG-11": "vgg11", "ResNet-18": "resnet18"}
-# What is printed: no SGS and its deviation, SGS and its deviation.
+# The printed means and deviations: without SGS, then with SGS.
 PUBLISHED: dict[str, dict[str, tuple[float, float, float, float]]] = {
     "VGG-11": {
         "SGD": (68.3, 0.1, 70.7, 0.1),
@@ -48,18 +48,17 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float, float]]] = {
     },
 }
 LR_FACTORS = (0.1, 0.3, 1.0, 3.0)
-"""Learning rates that are searched, as multiples of the usual one."""
+"""The searched learning rates, as multiples of the default."""
 WEIGHT_DECAYS = (5e-5, 5e-4, 5e-3)
-VALIDATION = 0.2
-STARRED_NOTE = "SGS multiplies the update that the optimizer makes, not the gradient."
-BEYOND_NOTE = "Beyond the paper, which does so for Adagrad only: SGS multiplies the update that the optimizer makes."
+STARRED_NOTE = "SGS scales the optimizer's update, not the gradient."
+BEYOND_NOTE = "Beyond the paper, which does so for Adagrad only: SGS scales the optimizer's update."
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """Nine rows for each of two networks; the third arm of a row is not in the paper.
 
-    Adagrad and Adagrad* have the same baseline, and the update arm of one is the SGS arm of the other: configs that
-    are equal are trained once.
+    Adagrad and Adagrad* share a baseline, and the update arm of the former is the SGS arm of the latter: equal configs
+    are trained once.
     """
     found: list[Arm] = []
     for shown, model in MODELS.items():
@@ -96,7 +95,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
 
 
 def searches(scale: Scale) -> tuple[Search, ...]:
-    """Learning rate and weight decay for each network and optimizer, at the scale of the paper."""
+    """Learning rate and weight decay of each network and optimizer; at paper scale only."""
     if scale != "paper":
         return ()
     found = []
@@ -110,8 +109,7 @@ def searches(scale: Scale) -> tuple[Search, ...]:
                 "optimizer.lr": tuple(float(f"{usual * factor:.3g}") for factor in LR_FACTORS),
                 "optimizer.weight_decay": WEIGHT_DECAYS,
             }
-            held_out = replace(config, data=replace(config.data, validation=VALIDATION))
-            found.append(Search(name=_search_name(model, row), config=held_out, grid=grid))
+            found.append(Search(name=_search_name(model, row), config=held_out(config), grid=grid))
     return tuple(found)
 
 
@@ -145,7 +143,7 @@ OPTIMIZERS = Study(
     name="optimizers",
     title="Nine optimizers on CIFAR-100",
     shows="Table 5",
-    question="Does scaling help adaptive optimizers, too, and is it better to scale the gradient or the update?",
+    question="Does scaling help adaptive optimizers as well, and should it act on the gradient or on the update?",
     arms=arms,
     searches=searches,
     layout="columns",
@@ -153,12 +151,12 @@ OPTIMIZERS = Study(
     published_seeds=3,
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
-        "paper": "The published settings. The paper searched learning rate and weight decay of each optimizer on 20 % "
-        "of the training images, and prints neither the grid nor what it found; here it is 4 learning rates around the "
-        "usual one and 3 weight decays, searched without SGS.",
-        "desk": f"{desk_text(lr='the usual learning rates')} Those are 0.1 for SGD and PyTorch's defaults for others: "
+        "paper": "The published settings. The paper tuned the learning rate and weight decay of each optimizer on 20 % "
+        "of the training images and prints neither the grid nor the values found. Here, 4 learning rates around the "
+        "default and 3 weight decays are searched, without SGS.",
+        "desk": f"{desk_text(lr='default learning rates')} The defaults are 0.1 for SGD and PyTorch's for all others; "
         "nothing is searched.",
-        "pocket": f"{POCKET} Learning rates are the usual ones; nothing is searched.",
+        "pocket": f"{POCKET} Default learning rates; nothing is searched.",
     },
     times={"paper": "about 280 GPU hours", "desk": "10 hours on 2 cores", "pocket": "4 minutes on 2 cores"},
 )

@@ -1,16 +1,15 @@
-"""The appendix' table of training settings: epochs and batch sizes."""
+"""Table 6: sensitivity to the number of epochs and the batch size."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import POCKET, PUBLISHED_SETTINGS, desk_text, shortened, sized
+from spatialgrad.studies.paper.scales import BASELINE_AND_SGS, POCKET, PUBLISHED_SETTINGS, desk_text, shortened, sized
+from spatialgrad.studies.paper.table5_optimizers import MODELS
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train.config.groups import TrainConfig
 
-MODELS = {"VGG-11": "vgg11", "ResNet-18": "resnet18"}
-METHODS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
-# By epochs and batch size, what is printed: baseline and its deviation, SGS and its deviation.
+# By epochs and batch size, the printed means and deviations: baseline, then SGS.
 PUBLISHED: dict[str, dict[tuple[int, int], tuple[float, float, float, float]]] = {
     "VGG-11": {
         (100, 64): (70.4, 0.2, 71.1, 0.1),
@@ -40,11 +39,11 @@ EPOCHS: dict[Scale, dict[int, int]] = {
     "desk": {100: 10, 200: 20, 600: 60},
     "pocket": {100: 2, 200: 3, 600: 6},
 }
-"""How long a scale trains where the paper trains for so many epochs."""
+"""Number of epochs at each scale, by the paper's number."""
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
-    """Two networks, three durations, three batch sizes, with and without."""
+    """Two networks, three numbers of epochs and three batch sizes, with and without scaling."""
     return tuple(
         Arm(
             group={"Model": shown, "Epochs": _epochs_text(scale, epochs), "Batch size": str(batch_size)},
@@ -55,7 +54,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
         )
         for shown, model in MODELS.items()
         for (epochs, batch_size), printed in PUBLISHED[shown].items()
-        for (label, method), (mean, std) in zip(METHODS.items(), (printed[:2], printed[2:]), strict=True)
+        for (label, method), (mean, std) in zip(BASELINE_AND_SGS.items(), (printed[:2], printed[2:]), strict=True)
     )
 
 
@@ -74,7 +73,7 @@ SENSITIVITY = Study(
     name="sensitivity",
     title="Epochs and batch sizes on CIFAR-100",
     shows="Table 6",
-    question="Does the gain depend on how long and with which batch size a network is trained?",
+    question="Does the gain depend on the number of epochs and the batch size?",
     arms=arms,
     layout="columns",
     figures=("learning-curves", "overhead"),
@@ -82,8 +81,8 @@ SENSITIVITY = Study(
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
         "paper": PUBLISHED_SETTINGS,
-        "desk": f"{desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} The epochs stand for 100, 200 and 600.",
-        "pocket": f"{POCKET} Here 2, 3 and 6 epochs stand for 100, 200 and 600.",
+        "desk": f"{desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} These stand for 100, 200 and 600 epochs.",
+        "pocket": f"{POCKET} Here, 2, 3 and 6 epochs stand for 100, 200 and 600.",
     },
     times={"paper": "about 140 GPU hours", "desk": "8 hours on 2 cores", "pocket": "4 minutes on 2 cores"},
 )

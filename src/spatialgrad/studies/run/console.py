@@ -1,8 +1,7 @@
-"""What a study tells while it runs: a line per run that has ended, and on a terminal what is running now."""
+"""Progress of a study: one line per run that has ended, and on a terminal what is running now."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +10,18 @@ from rich.console import Console
 from rich.status import Status
 
 from spatialgrad.studies.plan import Job
-from spatialgrad.studies.run.status import run_status
-from spatialgrad.train.runs.console import duration, show_metric
-from spatialgrad.train.runs.folder import RESULT
+from spatialgrad.studies.run.status import format_metric, read_headline, run_status
+from spatialgrad.train.runs.console import duration
 
 REFRESH = 1.0
-"""Seconds between two looks at what is running."""
+"""Seconds between two updates of the status line."""
 
 
 class StudyReporter:
-    """Tells how far a study is.
+    """Reports the progress of a study.
 
     Args:
-        console: Where to; by default the standard output.
+        console: Where to print; by default the standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -35,22 +33,22 @@ class StudyReporter:
         self._titles: dict[Path, str] = {}
 
     def start(self, jobs: Sequence[Job], num_finished: int) -> None:
-        """The runs are known, and how many of them were finished before."""
+        """Announce the runs, some of which had finished before."""
         self._total, self._before, self._began = len(jobs), num_finished, time.monotonic()
         self._titles = {job.folder: job.title for job in jobs}
-        already = f", {num_finished} of them finished already" if num_finished else ""
-        self.message(f"{len(jobs)} {'run' if len(jobs) == 1 else 'runs'}{already}.")
+        already = f", {num_finished} of them already finished" if num_finished else ""
+        self.message(f"{counted(len(jobs), 'run')}{already}.")
         if self.console.is_terminal and num_finished < len(jobs):
             self._status = Status("starting", console=self.console)
             self._status.start()
 
     def finished(self, job: Job) -> None:
-        """A run has finished; those that had before the start are not worth a line."""
+        """Report a run that has finished; those that had finished before the start get no line."""
         if self._began is not None:
-            self._line(job, _headline(job.folder))
+            self._line(job, _outcome(job.folder))
 
     def failed(self, job: Job, message: str) -> None:
-        """A run has failed."""
+        """Report a run that has failed."""
         first, *more = message.splitlines() or [""]
         self._line(job, "FAILED: " + first + "".join(f"\n    {line}" for line in more))
 
@@ -63,19 +61,20 @@ class StudyReporter:
         for folder in running:
             status = run_status(folder)
             parts.append(f"{self._titles[folder]} (epoch {min(status.epoch + 1, status.epochs or 1)}/{status.epochs})")
-        # Titles are the user's: no markup in them.
-        text = f"{self._before + self._ended} of {self._total} · " + (" | ".join(parts) or "waiting for others")
+        # Titles may contain brackets, which are not markup.
+        now = " | ".join(parts) or "waiting for other commands"
+        text = f"{self._before + self._ended} of {self._total} · {now}"
         self._status.update(text.replace("[", r"\["))
 
     def message(self, text: str) -> None:
-        """Something that a user should know; a terminal that is gone does not end a study."""
+        """Print a message; a closed terminal does not end the study."""
         try:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
         except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
             self.console.quiet = True
 
     def stop(self) -> None:
-        """It has ended."""
+        """Remove the status line."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -90,7 +89,11 @@ class StudyReporter:
         self.message(f"[{done:>{width}}/{self._total}] {job.title}: {what}{rest if 'FAILED' not in what else ''}")
 
 
-def _headline(folder: Path) -> str:
-    result = json.loads((folder / RESULT).read_text())
-    metric = result["metric"]
-    return f"{metric} {show_metric(metric, result['value'])} in {duration(result['seconds'])}"
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _outcome(folder: Path) -> str:
+    headline = read_headline(folder)
+    return f"{format_metric(headline.metric, headline.value)} in {duration(headline.seconds)}" if headline else ""

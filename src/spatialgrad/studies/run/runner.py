@@ -1,7 +1,7 @@
-"""Run what a plan says, once: start what can start, note what has ended, and share the work with others at it.
+"""Run a plan: start what can start, record what has ended, and share the work with other commands.
 
-Whoever runs a run holds `launch.lock` in its folder, so that several of these on the same study, on one machine or on
-several that share a file system, divide it between them.
+Whoever executes a run holds `launch.lock` in its folder. Several commands on the same study, on one machine or on
+several that share a file system, therefore divide its runs among them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from spatialgrad.studies.paper.scales import with_values
+from rich.console import Console
+
+from spatialgrad.data.registry import data_root, find_source
+from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study
-from spatialgrad.studies.run.console import StudyReporter
-from spatialgrad.studies.run.local import IN_USE, Ended, Launcher
+from spatialgrad.studies.run.console import StudyReporter, counted
+from spatialgrad.studies.run.launch import Ended, Launcher
 from spatialgrad.studies.run.search import GridSearch
-from spatialgrad.studies.run.status import FAILURE, forget_failure, record_failure
-from spatialgrad.train.config.io import to_dict
+from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, record_failure
+from spatialgrad.train.config.io import to_dict, with_values
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.errors import FolderInUseError, InterruptedTraining, StorageError
 from spatialgrad.train.methods import METHODS
@@ -28,33 +31,77 @@ from spatialgrad.train.runs.folder import CONFIG, RESULT, claim, is_locked, lock
 
 LAUNCH_LOCK, PLAN_LOCK = "launch.lock", "plan.lock"
 POLL = 0.5
-"""Seconds between two looks at what others do."""
+"""Seconds between two looks at what other commands do."""
 PATIENCE = 60.0
-"""Seconds to wait for another one that plans."""
+"""Seconds to wait for another command that is planning."""
 
 
 @dataclass
 class Outcome:
-    """What has become of the jobs of a plan."""
+    """What became of the jobs of a plan."""
 
     finished: set[Path] = field(default_factory=set)
     failed: dict[Path, str] = field(default_factory=dict)
     blocked: dict[Path, str] = field(default_factory=dict)
-    """Runs that could not start, because what they need has failed."""
+    """Runs that could not start because a run they depend on failed."""
 
     def __contains__(self, folder: Path) -> bool:
         return folder in self.finished or folder in self.failed or folder in self.blocked
+
+
+def run_plan(plan: Plan, launcher: Launcher, *, processes: int = 1, console: Console | None = None) -> None:
+    """Run a plan, report its progress, and stop cleanly on a signal.
+
+    Args:
+        plan: The runs.
+        launcher: Starts them.
+        processes: Number of processes per run.
+        console: Where to report; by default the standard output.
+
+    Raises:
+        FailedRunsError: If runs failed; all others have finished.
+        InterruptedTraining: If a signal arrived; every run has saved.
+    """
+    reporter = StudyReporter(console)
+    record = plan.record
+    reporter.message(
+        f"{record.title} ({record.shows}), scale {record.scale}\n  {record.differences}\n  in {plan.folder}"
+    )
+    stop = Stop(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
+    with stop.listening():
+        outcome = Runner(plan, launcher, reporter, stop, processes=processes).run()
+    failed = {**outcome.failed, **outcome.blocked}
+    if failed:
+        lines = [f"  {folder}: {(message.splitlines() or [''])[0]}" for folder, message in failed.items()]
+        raise FailedRunsError(
+            "\n".join([f"{len(failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
+            + f"\nThe full output is in {OUTPUT} of each run. Run the same command again to retry them.\n"
+            f"Show the others: spatialgrad report {plan.folder}"
+        )
+    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: spatialgrad report {plan.folder}")
+
+
+def check_data(plan: Plan) -> None:
+    """Check that the data sets of all runs are there.
+
+    Raises:
+        MissingDataError: If one is missing; the message says how to get it.
+    """
+    for name, root in {(job.config.data.name, job.config.data.root) for job in plan.jobs}:
+        source, folder = find_source(name), data_root(root)
+        if source.locate(folder) is None:
+            source.load(folder)
 
 
 class Runner:
     """Runs a plan.
 
     Args:
-        plan: What to do.
-        launcher: Where runs are started.
-        reporter: Whom to tell.
-        stop: Whether someone wants it to stop.
-        processes: Of each run.
+        plan: The runs.
+        launcher: Starts them.
+        reporter: Reports progress.
+        stop: Receives signals.
+        processes: Number of processes per run.
     """
 
     def __init__(
@@ -68,16 +115,16 @@ class Runner:
         with planning(plan.folder):
             record = plan.record
             if (plan.folder / STUDY).exists():
-                # Another command may have extended the study since this one was planned.
+                # Another command may have extended the study after this one was planned.
                 record = record.joined(read_study(plan.folder))
             record.write(plan.folder)
             self._searches = [GridSearch(plan.folder, record, reporter.message) for record in plan.searches]
 
     def run(self) -> Outcome:
-        """Everything, as far as it can be done.
+        """Run everything that can be run.
 
         Raises:
-            InterruptedTraining: If a signal came; every run has saved.
+            InterruptedTraining: If a signal arrived; every run has saved.
         """
         self._collect()
         self.reporter.start(list(self._jobs.values()), len(self.outcome.finished))
@@ -108,7 +155,7 @@ class Runner:
         return started
 
     def _start(self, job: Job) -> bool:
-        """Start a run if what it needs is there and no one else is at it."""
+        """Start a run if its dependencies are there and no other command has it."""
         complete = self._completed(job)
         if complete is None:
             return False
@@ -129,7 +176,7 @@ class Runner:
         return True
 
     def _completed(self, job: Job) -> Job | None:
-        """The job with what searches and backbones add to it; None if that is not there yet, or never will be."""
+        """The job completed by its search and its backbone; None if they have not finished, or failed."""
         config = job.config
         if job.tuned_by is not None:
             search = next(search for search in self._searches if search.record.name == job.tuned_by)
@@ -138,12 +185,12 @@ class Runner:
             with planning(self.plan.folder):
                 values = search.best()
             if values is None:
-                self._block(job, f"every point of the search {job.tuned_by} has failed")
+                self._block(job, f"every point of the search {job.tuned_by} failed")
                 return None
             config = with_values(config, dict(values))
         if job.backbone is not None:
             if job.backbone in self.outcome.failed or job.backbone in self.outcome.blocked:
-                self._block(job, f"its backbone in {job.backbone} has failed")
+                self._block(job, f"its backbone in {job.backbone} failed")
                 return None
             if not (job.backbone / RESULT).exists():
                 return None
@@ -155,17 +202,17 @@ class Runner:
         self.reporter.failed(job, f"not started: {reason}")
 
     def _note(self, ended: Ended) -> None:
-        """A process that was started here has ended."""
+        """Record the end of a process that was started here."""
         job = self._jobs[ended.folder]
-        if not (ended.folder / RESULT).exists() and ended.exit_code != IN_USE:
-            message = ended.message or f"its process ended with exit code {ended.exit_code}, without a result"
+        if not (ended.folder / RESULT).exists() and ended.exit_code != FolderInUseError.exit_code:
+            message = ended.message or f"the process ended with exit code {ended.exit_code} and without a result"
             record_failure(ended.folder, message, ended.exit_code)
             self.outcome.failed[ended.folder] = message
             self.reporter.failed(job, message)
         self._claims.pop(ended.folder).close()
 
     def _collect(self) -> None:
-        """See what has finished, here or elsewhere, or failed elsewhere since this began."""
+        """Collect runs that have finished, here or elsewhere, or failed elsewhere since this command started."""
         for folder, job in self._jobs.items():
             if folder in self.outcome or folder in self._claims:
                 continue
@@ -179,7 +226,7 @@ class Runner:
             search.settle(self.outcome.failed)
 
     def _failed_elsewhere(self, folder: Path) -> str | None:
-        """Why a run has failed since this began; one that failed earlier is tried again."""
+        """Why a run failed after this command started; one that failed earlier is tried again."""
         path = folder / FAILURE
         if not path.exists() or is_locked(folder):
             return None
@@ -191,33 +238,33 @@ class Runner:
         left = sum(folder not in self.outcome for folder in self._jobs)
         raise InterruptedTraining(
             self.stop.signal,
-            f"stopped with {left} of {len(self._jobs)} runs to do; those that were running have saved.\n"
-            "To go on: the same command.",
+            f"stopped with {left} of {counted(len(self._jobs), 'run')} unfinished; the running ones have saved.\n"
+            "Run the same command again to resume.",
         )
 
 
 def prepare(job: Job) -> None:
-    """Write what a worker needs into a run's folder, or check that it is there.
+    """Write a run's config into its folder, or check the one that is there.
 
     Raises:
         OtherConfigError: If the folder holds a run with another config.
     """
     config = checked = replace(job.config, out=job.folder)
     if job.backbone is not None and (job.folder / CONFIG).exists():
-        # The study may have been moved, and its backbones with it.
+        # The study's folder may have been moved, together with its backbones.
         checked = replace(config, model=read_config(job.folder).model)
     claim(job.folder, checked)
     if read_config(job.folder) != config:
-        # In where it runs only: the rest was checked.
+        # They differ only in where the run computes; the rest was checked.
         write_json(job.folder / CONFIG, to_dict(config))
 
 
 @contextmanager
 def planning(folder: Path) -> Iterator[None]:
-    """Hold a study while it is planned, or a search is decided; waits for others that do the same.
+    """Lock a study while it is planned or a search is decided; waits for other commands that do the same.
 
     Raises:
-        StorageError: If another one does not come to an end.
+        StorageError: If another command does not release it in time.
     """
     deadline = time.monotonic() + PATIENCE
     with ExitStack() as stack:
@@ -227,6 +274,6 @@ def planning(folder: Path) -> Iterator[None]:
                 break
             except FolderInUseError as error:
                 if time.monotonic() > deadline:
-                    raise StorageError(f"{folder} is being planned by another process for too long: {error}") from error
+                    raise StorageError(f"{folder} has been locked for {PATIENCE:.0f} s: {error}") from error
                 time.sleep(0.05)
         yield

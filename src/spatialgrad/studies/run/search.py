@@ -1,7 +1,7 @@
-"""A search in Optuna's journal: every point of the grid is a trial, whose training is a run's folder.
+"""A search in Optuna's journal: every point of the grid is a trial, trained in a run's folder.
 
-The journal and the folders are all that workers share. A trial that is running while nobody holds its folder belongs to
-a worker that is gone: whoever takes the folder takes the trial over, and the training goes on from its checkpoint.
+Commands that share a study share only the journal and the folders. A trial that is running while no process holds its
+folder was abandoned: whoever locks the folder takes over the trial, and the training resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialgrad.studies.record import PointRecord, SearchRecord, best_file
+from spatialgrad.studies.run.status import read_headline
 from spatialgrad.train.runs.folder import RESULT, write_json
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class GridSearch:
     """One search of a study.
 
     Args:
-        folder: Of the study.
+        folder: The study's folder.
         record: The search.
         report: Called with a line of text if something is wrong.
     """
@@ -37,20 +38,20 @@ class GridSearch:
         self._enqueue()
 
     def runs_of(self, point: int) -> list[Path]:
-        """The folders of a point."""
+        """The run folders of a point."""
         return [self.folder / run.folder for run in self.record.points[point].runs]
 
     def begin(self, run: Path) -> None:
-        """Say that a run is being trained, if it belongs to this search; the caller holds its folder."""
+        """Mark the trial of a run as running, if it belongs to this search; the caller holds the run's folder."""
         for number in range(len(self.record.points)):
             if run in self.runs_of(number):
                 self._set_running(number)
 
     def settle(self, failed: Collection[Path] = ()) -> None:
-        """Tell Optuna what has ended.
+        """Tell Optuna which trials have ended.
 
         Args:
-            failed: Folders of runs that have failed and are not tried again now.
+            failed: Folders of runs that failed and are not tried again by this command.
         """
         from optuna.trial import TrialState
 
@@ -76,9 +77,9 @@ class GridSearch:
         return len(self._ended) == len(self.record.points)
 
     def best(self) -> Mapping[str, Any] | None:
-        """The values of the best point once the search is complete; None if every point has failed.
+        """The values of the best point of a complete search; None if every point has failed.
 
-        What was chosen once stays, also when points that failed are tried again: arms may be trained with it.
+        The choice is final, even when failed points are tried again later: arms may already be trained with it.
         """
         path = best_file(self.folder, self.record.name)
         if not path.exists():
@@ -87,7 +88,7 @@ class GridSearch:
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
             if not complete:
                 return None
-            # Of several that are equally good, the first of the grid: whichever ended first is chance.
+            # Of several equally good points the first of the grid; the order in which they ended is random.
             best = max(complete, key=lambda trial: (trial.value, -trial.user_attrs["point"]))
             path.parent.mkdir(parents=True, exist_ok=True)
             point = self.record.points[best.user_attrs["point"]]
@@ -98,7 +99,7 @@ class GridSearch:
         return values
 
     def _enqueue(self) -> None:
-        """A waiting trial for every point that has none, or whose last one has failed."""
+        """Add a waiting trial for every point without one, or whose last trial failed."""
         from optuna.distributions import BaseDistribution, CategoricalDistribution
         from optuna.trial import TrialState, create_trial
 
@@ -137,24 +138,23 @@ class GridSearch:
 
 
 def point_value(folder: Path, point: PointRecord) -> float | None:
-    """The mean of the headline metric over a point's runs, or None while one is missing.
+    """The mean headline metric of a point's runs, or None until all have finished.
 
     Args:
-        folder: Of the study.
-        point: Of one of its searches.
+        folder: The study's folder.
+        point: A point of one of its searches.
     """
-    results = [folder / run.folder / RESULT for run in point.runs]
-    if not all(path.exists() for path in results):
-        return None
-    return sum(float(json.loads(path.read_text())["value"]) for path in results) / len(results)
+    headlines = [read_headline(folder / run.folder) for run in point.runs]
+    values = [headline.value for headline in headlines if headline is not None]
+    return sum(values) / len(values) if len(values) == len(headlines) else None
 
 
 def _opened(folder: Path, name: str, report: Callable[[str], None]) -> tuple[Any, optuna.Study]:
     try:
         return _open(folder, name)
-    except (ValueError, KeyError) as error:  # what a line that was cut off makes the journal raise
+    except (ValueError, KeyError) as error:  # raised by the journal for a truncated line
         (folder / JOURNAL).replace(folder / DAMAGED)
-        report(f"{folder / JOURNAL} is damaged ({error}). It is kept as {DAMAGED}, and written anew from the runs.")
+        report(f"{folder / JOURNAL} is damaged ({error}); it is kept as {DAMAGED} and rebuilt from the runs.")
         return _open(folder, name)
 
 
@@ -172,7 +172,7 @@ def _open(folder: Path, name: str) -> tuple[Any, optuna.Study]:
 
 @contextmanager
 def _unless_told() -> Iterator[None]:
-    """Another worker that has seen the same result may have told it a moment ago."""
+    """Another command that saw the same result may have told Optuna a moment ago."""
     from optuna.exceptions import UpdateFinishedTrialError
 
     with suppress(UpdateFinishedTrialError):
@@ -181,7 +181,7 @@ def _unless_told() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's news of every study and trial; its warnings are shown."""
+    """Silence Optuna's messages about every study and trial, but not its warnings."""
     import optuna
 
     before = optuna.logging.get_verbosity()

@@ -1,4 +1,4 @@
-"""What has become of a run: waiting, running, stopped, failed or finished."""
+"""The state of a run: waiting, running, stopped, failed, finished or damaged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from spatialgrad.train.runs.console import show_metric
 from spatialgrad.train.runs.folder import CHECKPOINT, CONFIG, METRICS, RESULT, is_locked, read_lines, write_json
 
 FAILURE, OUTPUT = "failure.json", "output.txt"
@@ -16,19 +17,29 @@ State = Literal["waiting", "running", "stopped", "failed", "finished", "damaged"
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """Where a run is."""
+    """State and progress of a run."""
 
     state: State
     epoch: int = 0
-    """Epochs that are done."""
+    """Number of completed epochs."""
     epochs: int | None = None
-    """Epochs that there will be, once it has begun."""
+    """Number of epochs in total; None before the run has started."""
     message: str = ""
     """Why it failed."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The headline of a finished run."""
+
+    metric: str
+    value: float
+    """A share, or a distance."""
+    seconds: float
+
+
 def run_status(folder: Path) -> RunStatus:
-    """What has become of the run in a folder, which need not exist."""
+    """The state of the run in a folder, which need not exist."""
     epochs = _epochs(folder)
     if (folder / RESULT).exists():
         return RunStatus(state="finished", epoch=epochs or 0, epochs=epochs)
@@ -43,15 +54,29 @@ def run_status(folder: Path) -> RunStatus:
     return RunStatus(state="stopped" if begun else "waiting", epoch=epoch, epochs=epochs)
 
 
+def read_headline(folder: Path) -> Headline | None:
+    """The headline of the run in a folder, or None before it has finished."""
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text())
+    return Headline(metric=str(result["metric"]), value=float(result["value"]), seconds=float(result["seconds"]))
+
+
+def format_metric(metric: str, value: float) -> str:
+    """A headline value as text: "accuracy 71.20 %"."""
+    return f"{metric} {show_metric(metric, value)}"
+
+
 def record_failure(folder: Path, message: str, exit_code: int | None) -> None:
-    """Write down that a run has failed, and why."""
+    """Record that a run failed, and why."""
     folder.mkdir(parents=True, exist_ok=True)
     values: dict[str, Any] = {"message": message, "exit_code": exit_code, "time": time.time()}
     write_json(folder / FAILURE, values)
 
 
 def forget_failure(folder: Path) -> None:
-    """Before a failed run is tried again."""
+    """Remove the record of a failure before the run is tried again."""
     (folder / FAILURE).unlink(missing_ok=True)
 
 

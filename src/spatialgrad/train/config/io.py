@@ -70,6 +70,28 @@ def differences(first: TrainConfig, second: TrainConfig) -> dict[str, tuple[Any,
     return {name: (a[name], b[name]) for name in a if a[name] != b[name] and name not in FREE}
 
 
+def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+    """A config with other values for some fields.
+
+    Args:
+        config: Everything else is taken from it.
+        values: By dotted field, such as `{"scaling.alpha": 1.25}`.
+
+    Raises:
+        ConfigError: If a field is unknown or its value is invalid.
+    """
+    groups = [
+        field.name for field in dataclasses.fields(config) if dataclasses.is_dataclass(getattr(config, field.name))
+    ]
+    for dotted, value in values.items():
+        group, _, name = dotted.rpartition(".")
+        check_name("group", group, groups)
+        part = getattr(config, group)
+        check_name("field", dotted, [f"{group}.{field.name}" for field in dataclasses.fields(part)])
+        config = dataclasses.replace(config, **{group: dataclasses.replace(part, **{name: value})})
+    return config
+
+
 def _names(kind: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(kind) if field.init]
 

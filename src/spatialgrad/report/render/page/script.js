@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Tables: every column's head becomes a button; ascending, descending, and back to the study's own order.
+  // Tables: every column header becomes a button: ascending, descending, and back to the study's order.
   const keyOf = (row, column) => {
     const cell = row.cells[column];
     const value = cell.dataset.sort;
@@ -69,7 +69,7 @@
   };
   for (const explorer of document.querySelectorAll(".explorer")) {
     const data = JSON.parse(explorer.querySelector("script").textContent);
-    // Not Math.max(...values): a function takes no hundred thousand arguments.
+    // Not Math.max(...values): a call cannot take a hundred thousand arguments.
     const largest = data.runs.flatMap((run) => run.G.flat(3)).reduce((most, value) => Math.max(most, value), 1.5);
     const runs = element("select", { class: "run" });
     data.runs.forEach((run, index) => runs.append(element("option", { value: index }, `${run.arm}, seed ${run.seed}`)));
@@ -77,7 +77,7 @@
     const depth = element("div", { class: "depth" });
     const large = element("div", { class: "large", role: "img" }, element("div", { class: "map" }));
     const said = element("output", { "aria-live": "polite" });
-    const more = data.left ? ` (${data.left} more runs are not in this page)` : "";
+    const more = data.left ? ` (${data.left} more runs are not on this page)` : "";
     explorer.append(
       element("div", { class: "controls" },
         element("label", { class: "field" }, `Run${more}`, runs),
@@ -100,7 +100,7 @@
       const map = large.firstElementChild;
       if (!own) {
         map.replaceChildren();
-        said.textContent = `${run.layers[layer]}: nothing measured at this update`;
+        said.textContent = `${run.layers[layer]}: not measured at this update`;
         large.setAttribute("aria-label", said.textContent);
         return;
       }
@@ -108,7 +108,7 @@
       map.style.aspectRatio = `${own[0].length} / ${own.length}`;
       const centre = own[own.length >> 1][own[0].length >> 1];
       said.textContent = `${run.layers[layer]}, update ${update + 1} of ${run.epochs.length}` +
-        (run.updates > run.epochs.length ? ` shown (${run.updates} in all)` : "") +
+        (run.updates > run.epochs.length ? ` shown (${run.updates} in total)` : "") +
         `, after epoch ${run.epochs[update]}: centre ${centre.toFixed(2)}, corner ${own[0][0].toFixed(2)}`;
       large.setAttribute("aria-label", `${said.textContent}. Rows: ${own.map((row) => row.join(", ")).join("; ")}`);
     };
@@ -120,7 +120,7 @@
       depth.replaceChildren(...run.layers.map((name, index) => {
         const radio = element("input", { type: "radio", name: `${data.id}-layer`, value: index });
         radio.checked = index === 0;
-        // A long name breaks at its dots.
+        // Long names break at dots.
         const parts = name.split(/(?<=\.)/).flatMap((part) => [element("wbr"), part]);
         const map = element("span", { class: "map", "aria-hidden": "true" });
         return element("label", {}, radio, map, element("span", {}, ...parts));

@@ -1,17 +1,17 @@
-"""Predictions beside the truth."""
+"""Predictions beside the ground truth."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.report.figures.base import Figure
-from spatialgrad.report.load import Collected
+from spatialgrad.report.figures.base import PageFigure
+from spatialgrad.report.load import StudyResults
 
 MOST_EXAMPLES, MOST_ARMS = 3, 8
 
 
-def examples(study: Collected, prefix: str) -> Figure | None:
-    """A few examples of the first run of every arm that has some."""
+def examples(study: StudyResults, prefix: str) -> PageFigure | None:
+    """A few examples of the first run of every arm that has any."""
     found = []
     for arm in study.shown:
         run = next((run for run in arm.runs if run.examples is not None and run.examples.examples), None)
@@ -22,10 +22,10 @@ def examples(study: Collected, prefix: str) -> Figure | None:
         return None
     number = sum(len(each.examples) for _, each in found[:MOST_ARMS])
     names = ", ".join(name for name, _ in found[:MOST_ARMS])
-    return Figure(
+    return PageFigure(
         name="examples",
         title="Examples",
-        alt=f"{number} examples of test images with truth and prediction: {names}.",
+        alt=f"{number} test images with ground truth and prediction: {names}.",
         caption="The same test images for every arm.",
         examples=tuple(found[:MOST_ARMS]),
     )

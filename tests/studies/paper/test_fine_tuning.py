@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from spatialgrad.cli import commands
 from spatialgrad.models import create_model
 from spatialgrad.models.resnet_encoder import load_encoder_
-from spatialgrad.studies.paper.scales import with_values
+from spatialgrad.report import write_report
 from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import read_config, read_result
+from spatialgrad.train.config.io import with_values
 from support.data_files import write_cifar100
 from support.dense_files import write_camvid
 from support.pose_files import write_lspet
@@ -88,8 +88,7 @@ def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     outcome, _ = run_here(tiny(get_study(name), root), folder)
     assert not outcome.failed
     assert len(outcome.finished) == 6
-    assert commands.run(["report", str(folder)]) == 0
-    page = (folder / "report" / "index.html").read_text()
+    page = write_report([folder]).read_text()
 
     runs = [path.parent for path in sorted(folder.glob("runs/*/seed0/examples"))]
     assert len(runs) == 4

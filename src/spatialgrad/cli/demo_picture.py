@@ -1,4 +1,4 @@
-"""Pictures of scalings."""
+"""The picture that the demonstration draws: every layer's scaling at the start and at the end."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ if TYPE_CHECKING:
     from matplotlib.colors import TwoSlopeNorm
 
 
-def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str, Tensor], path: Path) -> Path:
+def draw_scalings(start: Mapping[str, Tensor], end: Mapping[str, Tensor], path: Path) -> Path:
     """Draw every layer's G after the first and after the last update, on one colour scale centred at 1.
 
     Args:
         start: G of shape (height, width) by layer, after the first update.
-        end: The same after the last update.
-        path: The PNG file to write; its folder is made.
+        end: The same after the last update, for the same layers.
+        path: The PNG file to write; its folder is created.
     """
-    if not start or start.keys() != end.keys():
-        raise ValueError(f"Start and end show other layers: {', '.join(start)} and {', '.join(end)}.")
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
 
     largest = max(float(G.max()) for G in (*start.values(), *end.values()))
-    # White is 1, where nothing changes; blue slows a position down, red speeds it up.
+    # White is 1 (unchanged), blue is below and red is above.
     norm = TwoSlopeNorm(vmin=0, vcenter=1, vmax=max(largest, 1.01))
     figure = Figure(figsize=(1.45 * len(start) + 1.6, 3.9), layout="constrained")
     axes = figure.subplots(2, len(start), squeeze=False)
@@ -46,7 +44,7 @@ def plot_scalings_at_start_and_end(start: Mapping[str, Tensor], end: Mapping[str
 
 
 def _draw(ax: Axes, G: Tensor, norm: TwoSlopeNorm) -> None:
-    ax.imshow(G.cpu(), norm=norm, cmap="RdBu_r")
+    ax.imshow(G.cpu().numpy(), norm=norm, cmap="RdBu_r")
     for (i, j), value in zip([(i, j) for i in range(G.shape[0]) for j in range(G.shape[1])], G.flatten(), strict=True):
         shade = abs(norm(float(value)) - 0.5)
         ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color="white" if shade > 0.35 else "black")

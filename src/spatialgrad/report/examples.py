@@ -1,4 +1,4 @@
-"""Pictures that a run has left: predictions beside the truth, embedded so that the page needs no other file."""
+"""Example predictions of a run, embedded so that the page needs no other file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from spatialgrad.report.reading import Complain, read_mapping
+from spatialgrad.train.runs.folder import EXAMPLES, EXAMPLES_INDEX
 
-EXAMPLES = Path("examples") / "examples.json"
+INDEX = Path(EXAMPLES) / EXAMPLES_INDEX
 PNG = b"\x89PNG\r\n\x1a\n"
 LARGEST_FILE = 2_000_000
 
@@ -26,7 +27,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """Pictures that belong together: an image, its truth and what was predicted."""
+    """An image, its ground truth and the prediction."""
 
     caption: str
     pictures: tuple[Picture, ...]
@@ -34,16 +35,16 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """What a run shows."""
+    """The examples of a run."""
 
     examples: tuple[Example, ...]
     legend: tuple[tuple[str, str], ...]
-    """Names of classes and their colours (#rrggbb)."""
+    """Class names and their colours (#rrggbb)."""
 
 
 def read_examples(folder: Path, complain: Complain) -> Examples | None:
-    """The examples in a run's folder; None if there are none."""
-    values = read_mapping(folder / EXAMPLES, complain)
+    """The examples in a run's folder, or None."""
+    values = read_mapping(folder / INDEX, complain)
     if values is None:
         return None
     examples = []
@@ -51,7 +52,7 @@ def read_examples(folder: Path, complain: Complain) -> Examples | None:
         pictures = tuple(
             Picture(title=str(image.get("title", "")), source=source)
             for image in _mappings(entry.get("images"))
-            if (source := _embedded(folder / EXAMPLES.parent, str(image.get("file", "")), complain))
+            if (source := _embedded(folder / EXAMPLES, str(image.get("file", "")), complain))
         )
         if pictures:
             examples.append(Example(caption=str(entry.get("caption", "")), pictures=pictures))
@@ -66,15 +67,15 @@ def read_examples(folder: Path, complain: Complain) -> Examples | None:
 def _embedded(folder: Path, name: str, complain: Complain) -> str | None:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        complain(f"{EXAMPLES} points to {name}, outside of its folder")
+        complain(f"{INDEX} points to {name}, outside its folder; not read")
         return None
     try:
         content = path.read_bytes() if path.stat().st_size <= LARGEST_FILE else b""
     except OSError as error:
-        complain(f"{name} of {EXAMPLES} cannot be read ({error.strerror or error})")
+        complain(f"{name} in {INDEX} cannot be read ({error.strerror or error})")
         return None
     if not content.startswith(PNG):
-        complain(f"{name} of {EXAMPLES} is no PNG file of at most {LARGEST_FILE // 1_000_000} MB")
+        complain(f"{name} in {INDEX} is not a PNG file of at most {LARGEST_FILE // 1_000_000} MB")
         return None
     return "data:image/png;base64," + base64.b64encode(content).decode()
 

@@ -1,0 +1,51 @@
+"""The figures of a report, by the names that studies use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from spatialgrad.report.figures.base import NO_DATA, PageFigure
+from spatialgrad.report.figures.cost import metric_against_cost, overhead
+from spatialgrad.report.figures.curves import distances, learning_curves
+from spatialgrad.report.figures.examples import examples
+from spatialgrad.report.figures.kernel_magnitudes import kernel_magnitudes
+from spatialgrad.report.figures.scalings import scalings
+from spatialgrad.report.figures.search import k_curve, search
+from spatialgrad.report.load import StudyResults
+from spatialgrad.train.config.validation import check_name
+
+FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = MappingProxyType(
+    {
+        "cost": metric_against_cost,
+        "learning-curves": learning_curves,
+        "overhead": overhead,
+        "k-curve": k_curve,
+        "search": search,
+        "scalings": scalings,
+        "kernel-magnitudes": kernel_magnitudes,
+        "distances": distances,
+        "examples": examples,
+    }
+)
+"""Each takes a study and a prefix for ids, and returns None as long as there is nothing to show."""
+
+
+def build_figures(study: StudyResults, prefix: str) -> tuple[PageFigure, ...]:
+    """The figures of a study, in its order, and its searches if it has any.
+
+    Args:
+        study: The results.
+        prefix: Prefix of all ids, unique within the page.
+
+    Raises:
+        ConfigError: If the study names an unknown figure.
+    """
+    found = []
+    searched = ("search",) if study.searches and "search" not in study.record.figures else ()
+    for name in (*study.record.figures, *searched):
+        check_name("figure", name, FIGURES)
+        drawn = FIGURES[name](study, f"{prefix}-{name}")
+        title = name.replace("-", " ").capitalize()
+        found.append(drawn or PageFigure(name=name, title=title, alt=f"{title}: {NO_DATA}."))
+    return tuple(found)

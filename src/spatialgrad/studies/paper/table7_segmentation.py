@@ -1,0 +1,60 @@
+"""Table 7: PSPNet on Cityscapes, with and without scaling in pre-training and in fine-tuning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spatialgrad.studies.paper.fine_tuning import DESK_BACKBONE, POCKET_BACKBONE, TIMES, fine_tuning_arms
+from spatialgrad.studies.paper.scales import PUBLISHED_SETTINGS
+from spatialgrad.studies.study import Arm, Published, Scale, Study
+from spatialgrad.train import recipes
+from spatialgrad.train.config.groups import TrainConfig
+
+
+def _row(miou: float, macc: float, allacc: float) -> Published:
+    return Published(mean=miou, other={"macc": macc, "allacc": allacc})
+
+
+PUBLISHED = {
+    "PSPNet-18": {"Baseline": _row(72.8, 80.0, 95.3), "SGS": _row(73.7, 81.1, 95.4)},
+    "PSPNet-34": {"Baseline": _row(76.1, 84.0, 95.7), "SGS": _row(76.8, 84.3, 95.9)},
+    "PSPNet-50": {"Baseline": _row(75.4, 82.8, 95.8), "SGS": _row(75.6, 82.8, 95.9)},
+}
+
+
+def arms(scale: Scale) -> tuple[Arm, ...]:
+    """Three PSPNets; one of them below the paper's scale."""
+    return fine_tuning_arms(scale, PUBLISHED, "pspnet", _config)
+
+
+def _config(scale: Scale, model: str, method: str) -> TrainConfig:
+    if scale == "paper":
+        return recipes.segmentation_cityscapes(model, method)
+    config = (recipes.segmentation_camvid if scale == "desk" else recipes.segmentation_pocket)(method)
+    # The recipe's learning rates are for a network without a pre-trained backbone.
+    return replace(
+        config,
+        model=replace(config.model, name=model),
+        optimizer=replace(config.optimizer, lr=0.01, head_factor=10.0),
+    )
+
+
+SEGMENTATION = Study(
+    name="segmentation",
+    title="PSPNet on Cityscapes",
+    shows="Table 7",
+    question="Does the gain carry over to semantic segmentation, and does it come from the backbone or from "
+    "fine-tuning?",
+    arms=arms,
+    figures=("examples", "learning-curves", "scalings", "overhead"),
+    metric="miou",
+    num_seeds={"paper": 3, "desk": 3, "pocket": 1},
+    differences={
+        "paper": f"{PUBLISHED_SETTINGS} The paper does not state how many runs it averages.",
+        "desk": "PSPNet-18 at a quarter of its width on CamVid (240×180) in place of Cityscapes, 30 epochs. "
+        f"{DESK_BACKBONE}",
+        "pocket": "PSPNet-18 at an eighth of its width on 64 frames of CamVid in place of Cityscapes. "
+        f"{POCKET_BACKBONE}",
+    },
+    times=TIMES,
+)

@@ -1,0 +1,108 @@
+"""`spatialgrad study`: list, show, status, and commands that are refused."""
+
+import pytest
+
+from spatialgrad.cli.study_tables import describe_status, describe_study
+from spatialgrad.studies.record import read_study
+from spatialgrad.studies.registry import get_study
+from support.studies import console, registered, run_here, tiny_study
+
+
+@pytest.fixture
+def study(command):
+    """`spatialgrad study ...` in which a tiny study is known."""
+
+    def run(*arguments):
+        with registered(tiny_study()):
+            return command("study", *arguments)
+
+    return run
+
+
+def test_list(study):
+    code, said = study("list")
+    assert code == 0
+    assert "cifar                Table 1" in said
+    assert "pocket: 8 runs" in said
+
+
+def test_show(study):
+    code, said = study("show", "cifar")
+    assert code == 0
+    expected = "94.97 ± 0.06, 9.4 GPU hours, 728 M MACs, 34.7 M parameters (Huang et al. 2022 (DyRep))"
+    assert expected in " ".join(said.split())
+    assert "budget.epochs 600" in said
+    code, said = study("show", "optimizers", "--scale", "paper", "--only", "vgg adam sgs")
+    assert code == 0
+    assert "tuned by the search vgg11-adam" in said
+    assert "Beyond the paper" in said
+    assert "search vgg11-adam: optimizer.lr in 0.0001, 0.0003, 0.001, 0.003" in said
+
+
+def test_show_counts_what_was_chosen():
+    out = console()
+    out.print(describe_study(get_study("optimizers"), "paper", ("vgg-11 adagrad",)))
+    said = out.file.getvalue()
+    assert "5 arms, 3 seeds, 21 runs in total" in said  # 12 points, and 3 seeds of 3 different arms
+    assert said.count("search vgg11-adagrad: ") == 1
+    assert "vgg11-adam:" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "tini", "--scale", "pocket"), "did you mean 'tiny'?"),
+        (("run", "tiny", "--scale", "pocket", "--only", "dbb"), "choose from\n  Fashion-MNIST · Origin"),
+        (("run", "tiny", "--scale", "pocket", "--jobs", "0"), "--jobs must be at least 1, got 0"),
+        (("run", "tiny", "--scale", "pocket", "--seeds", "0"), "--seeds must be at least 1, got 0"),
+        (("status", "tiny"), "no study found in tiny or studies/tiny-SCALE"),
+        (("show", "cifer"), "did you mean 'cifar'?"),
+    ],
+)
+def test_wrong_commands(arguments, words, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = study(*arguments)
+    assert code == 2
+    assert words in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_data_is_reported_before_anything_starts(study, tmp_path):
+    code, said = study("run", "cifar", "--scale", "desk", "--out", tmp_path / "study", "--data.root", tmp_path)
+    assert code == 66
+    assert "spatialgrad data get cifar10" in said
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("option", ["--cpus-per-run=2", "--gpus-per-run=1", "--ray-address=auto"])
+def test_options_of_ray_are_not_ignored(option, study, tmp_path):
+    # Without its data nothing would start in any case.
+    places = ("--out", tmp_path / "x", "--data.root", tmp_path)
+    code, said = study("run", "cifar", "--scale", "desk", *places, option)
+    assert code == 2
+    assert "can only be used with --launcher ray" in said
+    assert not (tmp_path / "x").exists()
+
+
+def test_status_by_name_shows_every_scale_that_was_run(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_here(tiny_study(), tmp_path / "studies/tiny-pocket", only=["origin"])
+    code, said = study("status", "tiny")
+    assert code == 0
+    assert "1 run, 1 finished" in said
+    assert study("status", "studies/tiny-pocket") == (code, said)
+    code, said = study("status", "tinny")
+    assert code == 2
+    assert "studies/ contains tiny-pocket" in said
+
+
+def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
+    run_here(tiny_study(), tmp_path)
+    record = read_study(tmp_path)
+    (tmp_path / record.arms[0].runs[0].folder / "result.json").write_text("{")
+    out = console()
+    out.print(describe_status(tmp_path, record))
+    said = out.file.getvalue()
+    assert "1 damaged" in said
+    assert "JSONDecodeError" in said
+    assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]
