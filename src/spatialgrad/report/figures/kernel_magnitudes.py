@@ -13,7 +13,8 @@ from spatialgrad.report.figures.scalings import centre_of, evenly, published_lay
 from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
 from spatialgrad.report.reading import matrix
 from spatialgrad.train.errors import CheckpointError
-from spatialgrad.train.runs.checkpoint import NEWEST, PREVIOUS, read_checkpoint
+from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.folder import CHECKPOINT, PREVIOUS_CHECKPOINT
 
 UNBRANCHED = ("baseline", "sgs", "sgs-autocorrelation", "sgs-static")
 """Methods whose checkpoints hold plain kernels; the others hold branches, which are not merged here."""
@@ -76,7 +77,7 @@ def magnitudes_of_run(folder: Path | str) -> dict[str, Matrix | None]:
         CheckpointError: If the run has no readable checkpoint.
     """
     # Not load_checkpoint, which moves a damaged one: a report leaves run folders unchanged.
-    there = [path for name in (NEWEST, PREVIOUS) if (path := Path(folder) / name).exists()]
+    there = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := Path(folder) / name).exists()]
     if not there:
         raise CheckpointError(f"{folder} has no checkpoint yet")
     weights: Mapping[str, Tensor] = read_checkpoint(there[0])["model"]
