@@ -21,7 +21,7 @@ from spatialgrad.data.errors import DataError
 from spatialgrad.data.rng import generator_for
 
 Batch = tuple[Tensor, ...]
-"""Images (float32, normalized), then their targets: labels, masks, or joints with what belongs to them."""
+"""Images (float32, normalized), then their targets."""
 Make = Callable[[int], tuple[Tensor, ...]]
 """Makes an image and its targets from its index. It is sent to worker processes, so it must be picklable."""
 SplitName = Literal["train", "test"]
@@ -252,7 +252,7 @@ def check_shares(batch_size: int, *, rank: int, world_size: int) -> None:
 def load_items(
     make: Make, batches: Iterable[Tensor], *, device: torch.device, num_workers: int
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Make the images of each batch of indices, and stack what is made.
+    """Make the images and targets of each batch of indices, and stack them.
 
     Args:
         make: Makes an image and its targets.
@@ -269,7 +269,7 @@ def load_items(
         batch_size=None,
         num_workers=num_workers,
         pin_memory=device.type == "cuda",
-        # Without one of its own, a DataLoader draws from the global generator and so changes the run.
+        # By default, a DataLoader would draw from the global generator and so change the run.
         generator=torch.Generator(),
     )
     for items in loader:
