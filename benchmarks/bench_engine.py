@@ -1,8 +1,8 @@
-"""What the engine costs against a loop written by hand, and what layouts, precisions and compiling give.
+"""Overhead of the engine over a hand-written loop, and the effect of memory formats, precisions and compiling.
 
-Claim: an epoch with its test costs at most 3 % more than a minimal PyTorch loop on the same network and images, with
-bars on a terminal, metrics, signals and checkpoints. Epochs are interleaved, and medians count. The checkpoints' share
-is bounded by the schedule (1 %) and printed apart, as an epoch of a benchmark is shorter than the time between two.
+Claim: an epoch with its evaluation takes at most 3 % longer than a minimal PyTorch loop on the same network and images,
+with progress bars, metrics, signals and checkpoints. Epochs are interleaved, and medians are compared. The share of
+checkpoints is bounded by the schedule (1 %) and printed separately, as a benchmark epoch is shorter than their interval.
 Run: python benchmarks/bench_engine.py            (about 10 minutes on 2 cores)
      python benchmarks/bench_engine.py --width 0.0625 --images 1024 --rounds 3
 """
@@ -33,11 +33,11 @@ from spatialgrad.train.runs.folder import claim, locked
 from spatialgrad.train.tasks.classification import Classification
 
 EPOCHS = 1000
-"""Of the schedule; only a few are run."""
+"""Of the schedule; only a few of them run."""
 
 
 def by_hand(config: TrainConfig, dataset: ImageDataset[Any]) -> Callable[[], None]:
-    """One epoch and its test, in as few lines as anyone would write."""
+    """One epoch and its evaluation in a minimal loop."""
     torch.manual_seed(0)
     model = create_model(
         config.model.name, num_classes=dataset.num_classes, width=config.model.width, in_channels=dataset.channels
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--no-options", action="store_true", help="only the engine against the loop")
+    parser.add_argument("--no-options", action="store_true", help="compare only the engine and the loop")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     config = recipe("pocket")
@@ -134,17 +134,17 @@ def main() -> None:
             trainer.close()
     base, engine = seconds["by hand"], seconds["engine"]
     print(
-        f"{args.model} (width {args.width:g}), {args.images:,} images of 32×32 and their test, batch "
+        f"{args.model} (width {args.width:g}), {args.images:,} images of 32×32 and their evaluation, batch size "
         f"{config.data.batch_size}, {args.threads} threads, median of {args.rounds} interleaved epochs"
     )
     for name, value in seconds.items():
-        against = "" if name == "by hand" else f"  {100 * (value / base - 1):+.1f} % against the loop"
+        against = "" if name == "by hand" else f"  {100 * (value / base - 1):+.1f} % over the loop"
         if name not in ("by hand", "engine"):
-            against += f", {100 * (value / engine - 1):+.1f} % against the engine's default"
+            against += f", {100 * (value / engine - 1):+.1f} % over the engine's default"
         print(f"  {name:<22} {value:8.3f} s{against}")
     budget = config.budget.checkpoint_seconds
     share = save / max(budget, save / CHECKPOINT_SHARE)
-    print(f"  a checkpoint takes {save * 1e3:.0f} ms: {100 * share:.2f} % of the time on the default schedule")
+    print(f"  a checkpoint takes {save * 1e3:.0f} ms: {100 * share:.2f} % of the time at the default interval")
 
 
 if __name__ == "__main__":

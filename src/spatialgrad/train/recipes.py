@@ -41,7 +41,7 @@ def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
 
 
 def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
-    """The tables of the appendix: any network on CIFAR-100, 200 epochs; scalings every 5 epochs from 2 batches."""
+    """Tables of the appendix: any network on CIFAR-100, 200 epochs, cutout; scalings every 5 epochs from 2 batches."""
     return TrainConfig(
         model=ModelConfig(name=model),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16),

@@ -49,8 +49,8 @@ class ModelConfig:
     width: float = 1.0
     """Factor on all channel counts; 1 is the paper's network."""
     backbone: Path | None = None
-    """Initial weights of a segmentation or pose network's backbone: the folder of a classification run, or a checkpoint
-    file of torchvision's ResNet. Random by default."""
+    """Initial weights of a segmentation or pose network's backbone; random by default.
+    The folder of a classification run, or a checkpoint file of torchvision's ResNet."""
 
     def __post_init__(self) -> None:
         with as_config_error():
@@ -69,8 +69,8 @@ class DataConfig:
     batch_size: Annotated[int, arg(name="batch-size", prefix_name=False)] = 128
     """Images per step, summed over all processes."""
     image_size: int | tuple[int, int] | None = None
-    """Height and width of the images; one number for both. For segmentation and pose, of the training crops. By default
-    the data set's own."""
+    """Height and width of the images, or one number for both; by default the data set's own.
+    For segmentation and pose, of the training crops."""
     drop_last: bool = False
     """Drop the last batch of an epoch if it is incomplete."""
     augment: bool = True

@@ -33,7 +33,7 @@ C = TypeVar("C")
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as JSON values."""
-    return {name: _plain(getattr(config, name)) for name in _names(type(config))}
+    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
 def from_dict(values: Mapping[str, Any], kind: type[C] = TrainConfig, prefix: str = "") -> C:  # type: ignore[assignment]
@@ -42,7 +42,8 @@ def from_dict(values: Mapping[str, Any], kind: type[C] = TrainConfig, prefix: st
     Raises:
         ConfigError: If a field is unknown or its value is invalid.
     """
-    hints, known = typing.get_type_hints(kind), [f"{prefix}{name}" for name in _names(kind)]
+    hints = typing.get_type_hints(kind)
+    known = [f"{prefix}{field.name}" for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     found: dict[str, Any] = {}
     for name, value in values.items():
         check_name("field", f"{prefix}{name}", known)
@@ -90,10 +91,6 @@ def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
         check_name("field", dotted, [f"{group}.{field.name}" for field in dataclasses.fields(part)])
         config = dataclasses.replace(config, **{group: dataclasses.replace(part, **{name: value})})
     return config
-
-
-def _names(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.init]
 
 
 def _plain(value: Any) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Annotated, get_args
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, get_args
 
 from tyro.conf import arg
 
@@ -26,9 +26,11 @@ class MethodConfig:
     """Training method."""
 
     name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHOD_NAMES)}}}")] = "sgs"
-    """baseline: plain training. sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling). acb, repvgg, dbb:
-    branches that are merged at the end. dyrep: branches that grow during training (see dyrep). lemma: a branched and a
-    scaled network side by side (lemma-unscaled: without scaling), to measure how far their kernels are apart."""
+    """baseline: plain training.
+    sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling).
+    acb, repvgg, dbb: branches that are merged at the end.
+    dyrep: branches that grow during training (see dyrep).
+    lemma: a scaled network beside a branched one, to compare their kernels; lemma-unscaled: without scaling."""
 
     def __post_init__(self) -> None:
         check_name("method", self.name, METHOD_NAMES)
@@ -47,8 +49,9 @@ class ScalingConfig:
     batches: int = 2
     """Number of training batches that an update measures."""
     apply: Apply = "gradient"
-    """gradient: scale the gradient before the optimizer uses it. update: scale the optimizer's update (the paper's
-    Adagrad*). auto: gradient if the optimizer is linear in it, update otherwise."""
+    """gradient: scale the gradient before the optimizer uses it.
+    update: scale the optimizer's update (the paper's Adagrad*).
+    auto: gradient if the optimizer is linear in it, update otherwise."""
     bins: int | None = None
     """Number of histogram bins; by default Sturges' rule."""
     drop_near: bool = False
@@ -74,8 +77,8 @@ class DyRepGroup(DyRepConfig):
 
     batches: int = 20
     """Number of training batches that measure the statistics of new branches."""
-    seed: int = field(default=0, init=False, repr=False)
-    """Not an option of its own: `with_seed` sets it to the seed of the training."""
+    # Not an option of its own: `with_seed` takes the seed of the training.
+    seed: ClassVar[int] = 0  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         at_least(1, self, "dyrep", "interval", "max_depth", "batches")
@@ -112,8 +115,8 @@ class PoseConfig:
     """Human pose; the defaults are those of the pose ResNet on MPII."""
 
     sigma: float | None = None
-    """Standard deviation of the target Gaussians in heat-map pixels; by default 2 for 64 × 64 maps, in proportion for
-    other sizes, and at least 1."""
+    """Standard deviation of the target Gaussians in heat-map pixels.
+    By default 2 for 64 × 64 maps, in proportion for other sizes, and at least 1."""
     scale: float = 0.25
     """Standard deviation, and largest deviation from 1, of the random scale of training crops."""
     rotation: float = 30.0
