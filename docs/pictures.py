@@ -32,7 +32,7 @@ def method(theme: str) -> Figure:
     figure, (image, histogram, dependence, scaling) = plt.subplots(1, 4, figsize=(9.6, 2.75), layout="constrained")
     figure.get_layout_engine().set(wspace=0.12)
 
-    image.imshow(maps[EXAMPLE, 0], cmap="gray")
+    image.imshow(maps[EXAMPLE, 0].numpy(), cmap="gray")
     for column, letter, side in ((COLUMN, "P", "right"), (COLUMN + 1, "Q", "left")):
         image.add_patch(Rectangle((column - 0.5, ROW - 0.5), 1, 1, fill=False, color=ACCENT["light"], linewidth=2))
         shift = -1.2 if side == "right" else 1.2
@@ -60,7 +60,7 @@ def method(theme: str) -> Figure:
 def transform(theme: str) -> Figure:
     """What k does to S, with the example of the page marked."""
     figure, axes = plt.subplots(figsize=(4.4, 2.9), layout="constrained")
-    S = torch.linspace(0, 1, 201)
+    S = np.linspace(0, 1, 201)
     for k, style in ((1, ":"), (2, "--"), (5, "-"), (10, "-.")):
         axes.plot(S, k * S / ((k - 1) * S + 1), style, label=f"k = {k}", color=ACCENT[theme] if k == 5 else INK[theme])
     value = 5 * 0.1 / (4 * 0.1 + 1)
@@ -75,7 +75,7 @@ def transform(theme: str) -> Figure:
 
 def _matrix(axes: Axes, values: torch.Tensor, cmap: str, norm: mpl.colors.Normalize) -> None:
     """A heat map with its numbers in it, in black or white, whichever can be read."""
-    drawn = axes.imshow(values, cmap=cmap, norm=norm)
+    drawn = axes.imshow(values.numpy(), cmap=cmap, norm=norm)
     for (row, column), value in np.ndenumerate(values.numpy()):
         red, green, blue, _ = drawn.cmap(drawn.norm(value))
         ink = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"

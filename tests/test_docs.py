@@ -3,11 +3,13 @@
 import importlib
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot
 
 import spatialgrad
 from support.browser import browser, opening  # noqa: F401 (fixtures)
@@ -59,6 +61,16 @@ def test_every_place_names_the_same_addresses():
     assert f'Documentation = "{SITE}"' in project
     assert f"repository-code: {REPOSITORY}\n" in citation
     assert f"url: {SITE}\n" in citation
+
+
+def test_the_pictures_can_be_drawn_again():
+    pictures = runpy.run_path(str(ROOT / "docs" / "pictures.py"))
+    pyplot.close(pictures["transform"]("dark"))
+    figure = pictures["method"]("light")
+    G = [float(text.get_text()) for text in figure.axes[3].texts]
+    pyplot.close(figure)
+    assert sum(G) / 9 == pytest.approx(1, abs=0.01)
+    assert max(G) == G[4]
 
 
 def public_names():

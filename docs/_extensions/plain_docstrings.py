@@ -16,8 +16,8 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 CODE = re.compile(r"(``.+?``|`[^`]+`)")
-# Stars of *args and shapes, bars of absolute values, underscores at the end of a name.
-MARKUP = re.compile(r"\*|\||(?<=\w)_\b")
+# Stars of *args and shapes, bars of absolute values, lone backticks, underscores at the end of a name.
+MARKUP = re.compile(r"\*|\||`|(?<=\w)_\b")
 
 
 @cache
