@@ -2,7 +2,7 @@
 
 Claim: an epoch with its evaluation takes at most 3 % longer than a minimal PyTorch loop on the same network and images,
 with progress bars, metrics, signals and checkpoints. Epochs are interleaved, and medians are compared. The share of
-checkpoints is bounded by the schedule (1 %) and printed separately, as a benchmark epoch is shorter than their interval.
+checkpoints is bounded by the schedule (1 %) and printed separately: a benchmark epoch is shorter than their interval.
 Run: python benchmarks/bench_engine.py            (about 10 minutes on 2 cores)
      python benchmarks/bench_engine.py --width 0.0625 --images 1024 --rounds 3
 """
