@@ -55,7 +55,7 @@ def published_layers(arm: ArmResults, layers: Sequence[str]) -> list[str]:
 
 
 def evenly(values: Sequence[T], most: int) -> list[T]:
-    """At most so many values: the first, the last, and some evenly in between."""
+    """At most `most` values: the first, the last, and some evenly in between."""
     if len(values) <= most:
         return list(values)
     return [values[round(index * (len(values) - 1) / (most - 1))] for index in range(most)]
