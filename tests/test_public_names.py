@@ -24,22 +24,22 @@ PUBLIC = {
 
 PACKAGES = {
     "models": """
-        Backbone BackboneError BasicBlock Bottleneck MobileNetV2 ModelInfo PSPNet PoseResNet PreActResNet
-        PyramidNet ResNet SEBasicBlock ShuffleNet VGG Xception create_model list_models load_backbone_
+        BasicBlock Bottleneck EncoderWeightsError MobileNetV2 ModelInfo PSPNet PoseResNet PreActResNet
+        PyramidNet ResNet ResNetEncoder SEBasicBlock ShuffleNet VGG Xception create_model list_models load_encoder_
         model_info register
     """,
     "data": """
         Augmentation Batches CorruptDataError DataError DatasetInfo FolderSplit ImageDataset MemorySplit
         MissingDataError People PoseDataset SegmentationDataset Split UnreachableError data_root eval_batches
-        get_dataset_files list_datasets load_dataset load_for masked_eval_batches masked_train_batches
-        steps_per_epoch stratified_indices train_batches validation_split
+        get_dataset_files list_datasets load_dataset load_for steps_per_epoch
+        stratified_indices train_batches validation_split
     """,
     "train": """
-        BudgetConfig CheckpointError ConfigError DataConfig DeployError DivergedError FolderInUseError
-        GrowthConfig InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
-        OtherConfigError PoseConfig RECIPES ROWS Result ScalingConfig ScheduleConfig SegmentationConfig
+        BudgetConfig CheckpointError ConfigError DataConfig DeployError DivergedError DyRepGroup
+        FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
+        OtherConfigError PoseConfig RECIPES Result ScalingConfig ScheduleConfig SegmentationConfig
         StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_model read_config
-        read_lines read_result recipe resume train with_row
+        read_lines read_result recipe register_method register_task resume train
     """,
     "studies": """
         Arm Plan Published SCALES STUDIES Scale Search Study StudyRecord get_study list_studies make_plan

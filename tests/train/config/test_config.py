@@ -61,7 +61,7 @@ from spatialgrad.train.config.validation import SHORT_FLAGS, flag
         (lambda: ScalingConfig(every=0), "--scaling.every"),
         (lambda: ScalingConfig(apply="updates"), "unknown --scaling.apply 'updates'; did you mean 'update'"),
         (lambda: DyRepGroup(interval=0), "--dyrep.interval must be at least 1, got 0"),
-        (lambda: DyRepGroup(threshold=-1), "--dyrep: .*threshold -1"),
+        (lambda: DyRepGroup(threshold=-1), "--dyrep: threshold must be at least 0, not -1"),
         (lambda: BudgetConfig(epochs=0), "--epochs must be at least 1, got 0"),
         (lambda: BudgetConfig(checkpoint_steps=0), "--budget.checkpoint-steps"),
         (lambda: MachineConfig(devices=0), "--machine.devices"),

@@ -37,7 +37,8 @@ def test_without_scaling_they_do_not(tmp_path):
 
 
 def test_single_precision(tmp_path):
-    run(tmp_path, epochs=1, machine={"precision": "32-true"})
+    # With channels last, ties of pooling in flat areas may fall differently, which is more than rounding.
+    run(tmp_path, epochs=1, machine={"precision": "32-true", "channels_last": False})
     assert 1e-9 < read_lines(tmp_path / "distances.jsonl")[0]["distance"] < 1e-3
 
 
