@@ -26,7 +26,8 @@ def test_inventory():
 
 
 def test_methods_of_the_class():
-    expected = {"attach", "detach", "due", "update", "scalings", "set_scalings", "state_dict", "load_state_dict"}
+    expected = {"attach", "detach", "due", "update", "state_dict", "load_state_dict"}
+    expected |= {"scalings", "set_scalings", "dependence"}
     assert expected <= set(dir(spatialgrad.SpatialGradientScaling))
 
 
