@@ -8,14 +8,6 @@ from spatialgrad.models import create_model
 
 @pytest.fixture(scope="module")
 def reference_models():
-    """torchvision's models; without its compiled operators, which nothing here calls, it needs them declared."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in (
-        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    ):
-        if not hasattr(torch.ops.torchvision, schema.split("(")[0]):
-            library.define(schema)
     return pytest.importorskip("torchvision.models", exc_type=ImportError)
 
 

@@ -17,7 +17,7 @@ from spatialgrad.reparam import (
     named_blocks,
     reparameterize_,
 )
-from support.reparam import SmallNet, batches, evaluate, randomize_, relative, train
+from support.reparam import SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
 
 METHODS = {"acb": ACB(), "repvgg": RepVGG(), "dbb": DBB(), "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)])}
 X = torch.randn(4, 3, 10, 10)
@@ -286,12 +286,7 @@ NETWORKS = [name for name in list_models() if not name.endswith("-imagenet") and
     ("name", "method"), [*((n, "dbb") for n in NETWORKS), ("resnet18", "acb"), ("vgg11", "repvgg")]
 )
 def test_the_networks_of_the_paper(name, method):
-    model = create_model(name, num_classes=10, width=0.125)
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.running_mean.normal_(std=0.1)
-                module.running_var.uniform_(0.8, 1.2)
+    model = disturb_statistics_(create_model(name, num_classes=10, width=0.125))
     x = torch.randn(2, 3, 32, 32)
     expected = evaluate(model, x)
     reparameterize_(model, METHODS[method])

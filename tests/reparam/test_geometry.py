@@ -23,7 +23,7 @@ def test_every_window_is_aligned_with_the_full_kernel(kernel, padding, dilation,
             with torch.no_grad():
                 conv.weight.zero_()
                 conv.weight[..., top, left] = torch.randn(3, 2)
-            pads, part = geometry.window_conv(window, bias=False, like=conv.weight)
+            pads, part = geometry.window_conv(window, like=conv.weight)
             part.weight = nn.Parameter(conv.weight[..., top, left][..., None, None])
             torch.testing.assert_close(part(pad2d(x, pads, mode)), conv(x), atol=1e-12, rtol=0)
 

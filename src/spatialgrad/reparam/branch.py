@@ -84,7 +84,7 @@ class ConvBranch(Branch):
         if conv is not None:
             self.pads = (0, 0, 0, 0)  # the original layer applies its own padding
         elif like is not None:
-            self.pads, conv = geometry.window_conv(window, bias=False, like=like)
+            self.pads, conv = geometry.window_conv(window, like=like)
         else:
             raise ValueError("ConvBranch needs either `conv` or `like`.")
         self.conv, self.bn = conv, bn
@@ -154,17 +154,7 @@ class PointwiseConvBranch(_PointwiseFirst):
         super().__init__(geometry, geometry.in_channels, norm, like)
         with torch.no_grad():
             self.pointwise.weight.copy_(identity_kernel(geometry.in_channels, groups=geometry.groups))
-        self.conv = nn.Conv2d(
-            geometry.in_channels,
-            geometry.out_channels,
-            geometry.kernel_size,
-            stride=geometry.stride,
-            dilation=geometry.dilation,
-            groups=geometry.groups,
-            bias=False,
-            device=like.device,
-            dtype=like.dtype,
-        )
+        self.conv = geometry.new_conv(geometry.kernel_size, like=like)
         self.bn = norm(geometry.out_channels)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -104,25 +104,28 @@ class ConvGeometry:
             bottom - (height - window.top - window.height) * down,
         )
 
-    def window_conv(self, window: KernelWindow, *, bias: bool, like: Tensor) -> tuple[Pads, nn.Conv2d]:
+    def window_conv(self, window: KernelWindow, *, like: Tensor) -> tuple[Pads, nn.Conv2d]:
         """Return the paddings to apply first, and a freshly initialized convolution of one window.
 
         Paddings that torch's convolution supports are left to it: they then cost no copy of the input.
         """
         explicit, native = split_pads(self.window_pads(window), self.padding_mode)
-        conv = nn.Conv2d(
+        return explicit, self.new_conv((window.height, window.width), padding=native, like=like)
+
+    def new_conv(self, kernel_size: tuple[int, int], *, padding: tuple[int, int] = (0, 0), like: Tensor) -> nn.Conv2d:
+        """Return a freshly initialized convolution without bias, with the channels and strides of this geometry."""
+        return nn.Conv2d(
             self.in_channels,
             self.out_channels,
-            (window.height, window.width),
+            kernel_size,
             stride=self.stride,
-            padding=native,
+            padding=padding,
             dilation=self.dilation,
             groups=self.groups,
-            bias=bias,
+            bias=False,
             device=like.device,
             dtype=like.dtype,
         )
-        return explicit, conv
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
         """Return a convolution of this geometry with uninitialized parameters."""

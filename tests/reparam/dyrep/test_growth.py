@@ -33,6 +33,19 @@ def trained(**settings):
     return model
 
 
+def grown(*inner, **settings):
+    """Return a trained network whose `res` has grown, and then the convolutions inside these branches of it."""
+    model = trained(**settings)
+    grow_(model, model.res, seed=0, data=DATA)
+    for seed, name in enumerate(inner, start=1):
+        grow_(model, model.res.branches[name].conv, seed=seed, data=DATA)
+    return model
+
+
+def all_but_kxk(block):
+    return [name for name in block.branches if name != "kxk"]
+
+
 def test_growing_keeps_the_function_in_both_modes():
     model = trained()
     expected, in_training = evaluate(model, X), copy.deepcopy(model).train()(X)
@@ -116,8 +129,7 @@ def test_cutting_rules():
 
 
 def test_branch_weights_are_relative_to_the_full_branch():
-    model = trained()
-    block = grow_(model, model.res, seed=0, data=DATA)
+    block = grown().res
     with torch.no_grad():
         block.branches["kxk"].bn.weight.fill_(-2)
         block.branches["1x1"].bn.weight.copy_(torch.tensor([1.0, -1] * 4))
@@ -129,9 +141,7 @@ def test_branch_weights_are_relative_to_the_full_branch():
 
 @pytest.mark.parametrize("names", [["1x1"], ["1x1_kxk", "identity"], ["1x1", "1xk", "kx1", "1x1_avg"]])
 def test_cutting_keeps_the_function(names):
-    model = trained()
-    grow_(model, model.res, seed=0, data=DATA)
-    randomize_(model)
+    model = randomize_(grown())
     expected = evaluate(model, X)
     cut_(model, model.res, names)
     assert set(names).isdisjoint(model.res.branches)
@@ -140,12 +150,10 @@ def test_cutting_keeps_the_function(names):
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_block_with_nothing_left_becomes_a_convolution_again(bias):
-    model = trained(bias=bias)
-    weight = model.res.weight
-    grow_(model, model.res, seed=0, data=DATA)
-    randomize_(model)
+    model = randomize_(grown(bias=bias))
+    weight = core(model.res).weight
     expected = evaluate(model, X)
-    cut_(model, model.res, [name for name in model.res.branches if name != "kxk"])
+    cut_(model, model.res, all_but_kxk(model.res))
     assert type(model.res) is nn.Conv2d
     assert model.res.weight is weight
     assert model.res.bias is not None
@@ -153,33 +161,25 @@ def test_a_block_with_nothing_left_becomes_a_convolution_again(bias):
 
 
 def test_a_nested_block_outlives_the_one_around_it():
-    model = trained()
-    grow_(model, model.res, seed=0, data=DATA)
-    grow_(model, model.res.branches["kxk"].conv, seed=1, data=DATA)
-    randomize_(model)
+    model = randomize_(grown("kxk"))
     inner, expected = model.res.branches["kxk"].conv, evaluate(model, X)
-    cut_(model, model.res, [name for name in model.res.branches if name != "kxk"])
+    cut_(model, model.res, all_but_kxk(model.res))
     assert model.res is inner
     assert relative(expected, evaluate(model, X)) < 1e-4
 
 
 def test_cutting_a_branch_that_has_grown_itself():
-    model = trained()
-    grow_(model, model.res, seed=0, data=DATA)
-    grow_(model, model.res.branches["1x1_kxk"].conv, seed=1, data=DATA)
-    randomize_(model)
+    model = randomize_(grown("1x1_kxk"))
     expected = evaluate(model, X)
     cut_(model, model.res, ["1x1_kxk"])
     assert relative(expected, evaluate(model, X)) < 1e-4
 
 
 def test_structures_are_rebuilt():
-    model = trained()
-    grow_(model, model.res, seed=0, data=DATA)
-    grow_(model, model.res.branches["1x1_kxk"].conv, seed=1, data=DATA)
+    model = grown("1x1_kxk")
     cut_(model, model.res, ["1xk", "kx1"])
     grow_(model, model.stem, seed=2, data=DATA)
-    cut_(model, model.stem, [name for name in model.stem.branches if name != "kxk"])
+    cut_(model, model.stem, all_but_kxk(model.stem))
     other = SmallNet()
     for name in ("stem", "down", "res"):
         rebuild_(other, name, structure_of(model.get_submodule(name)))
