@@ -1,10 +1,10 @@
-"""What each method costs to train: step time and peak memory as ratios to the plain network.
+"""Training overhead of each method: step time and peak memory as ratios to the plain network.
 
-Claim: SGS costs as much as plain training, at about a third of DBB and DyRep. Steps of all methods are interleaved, on
-one thread and in processor time, so that other work on the machine does not count; the median over rounds of the ratio
-to the plain step of the same round is printed. Peak memory is that of two steps in a fresh process, over its memory
-before the model was built. DyRep is grown in layers that give it the cost of the paper's average on CIFAR-10 (674 M
-multiply-accumulates, 25.5 M parameters). SGS is timed with its multiplication; the last line adds its updates.
+Claim: SGS costs as much as plain training, about a third of DBB and DyRep. The steps of all methods are interleaved and
+measured in processor time on one thread, so that other work on the machine does not count. Printed is the median over
+rounds of the ratio to the plain step of the same round. Peak memory is that of two steps in a fresh process, minus its
+memory before the model was built. DyRep is grown in layers that give it the paper's average cost on CIFAR-10 (674 M
+multiply-accumulates, 25.5 M parameters). The SGS step includes its multiplication; the last line adds its updates.
 Run: python benchmarks/bench_reparam.py
 """
 
@@ -33,13 +33,13 @@ from spatialgrad.reparam.dyrep.growth import grow_
 
 CONFIGS: dict[str, Reparameterization] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
 METHODS = ("plain", "SGS", "ACB", "RepVGG", "DBB", "DyRep")
-# What a DyRep run grows differs from run to run; these layers give 672 M and 25.4 M.
+# The layers that DyRep grows differ from run to run; these give 672 M and 25.4 M.
 GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))
 SCHEDULE = (5 * 391, 2)  # SGS: steps between two updates, batches per update
 
 
 class Training:
-    """A model of one method, and what trains it for a step on the one batch."""
+    """A model of one method and its optimizer, for steps on a single batch."""
 
     def __init__(self, method: str, args: argparse.Namespace) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -59,11 +59,11 @@ class Training:
             reparameterize_(self.model, CONFIGS[method], optimizer=self.optimizer)
 
     def cost(self) -> Count:
-        """Parameters and multiply-accumulates now."""
+        """Return the numbers of parameters and multiply-accumulates."""
         return count(self.model, tuple(self.images.shape[1:]))
 
     def step(self) -> None:
-        """One step of training."""
+        """Train for one step."""
         self.optimizer.zero_grad()
         F.cross_entropy(self.model(self.images), self.labels).backward()
         self.optimizer.step()
@@ -74,12 +74,12 @@ def status(field: str) -> int:
 
 
 def peak_bytes(method: str, args: argparse.Namespace) -> int:
-    """Peak bytes of two steps over the memory before the model was built."""
+    """Return the peak memory of two steps in bytes, minus the memory before the model was built."""
     warm = argparse.Namespace(**{**vars(args), "width": 0.0625, "batch_size": 2})
-    Training(method, warm).step()  # what is loaded and compiled once, before
+    Training(method, warm).step()  # loads and compiles everything that is needed once
     before = status("VmRSS")
     training = Training(method, args)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: growing may take more than training
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak: growing may need more than training
     training.step()
     training.step()
     return status("VmHWM") - before
@@ -91,7 +91,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def in_a_process_of_its_own(method: str) -> int:
+def peak_bytes_in_new_process(method: str) -> int:
     # glibc would keep freed blocks otherwise, and their reuse would hide in the resident memory.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, *sys.argv, "--memory-of", method]
@@ -110,7 +110,7 @@ def main() -> None:
     if args.memory_of:
         print(peak_bytes(args.memory_of, args))
         return
-    memory = {method: in_a_process_of_its_own(method) / 2**20 for method in METHODS}
+    memory = {method: peak_bytes_in_new_process(method) / 2**20 for method in METHODS}
     trainings = {method: Training(method, args) for method in METHODS}
     for training in trainings.values():
         training.step()
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def processor() -> str:
-    """The name of the processor, where the system tells it."""
+    """Return the name of the processor if the system provides it."""
     info = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.+)", info.read_text()) if info.exists() else []
     return names[0] if names else platform.machine()
