@@ -302,9 +302,9 @@ SPARSE = {  # name → members, after `set/good`
     + _with("set/b", size=512).tobuf()
     + b"1\n0\n0\n".ljust(512, b"\0"),
 }
-NEGATIVE = {
-    "in the header": _negative(-1024),
-    "in an attribute": _pax(size=-1024) + _with("set/b").tobuf(),
+NEGATIVE = {  # both lead back to the beginning of the archive, which `tarfile` takes for its end
+    "in the header": _negative(-3 * 512),
+    "in an attribute": _pax(size=-5 * 512) + _with("set/b").tobuf(),
 }
 
 
@@ -315,7 +315,7 @@ def test_sparse_and_negative_members_are_refused(tmp_path, kind, ending):
     content = good + (SPARSE | NEGATIVE)[kind] + _with("set/last").tobuf() + bytes(1024)
     archive = tmp_path / f"set{ending}"
     archive.write_bytes(gzip.compress(content) if ending == ".tar.gz" else content)
-    message = rf"set\{ending}.*(sparse file|has the size -1024|damaged header)"
+    message = rf"set\{ending}.*(sparse file|has the size -|damaged header)"
     for read in (
         lambda: extract(archive, tmp_path / "out"),
         lambda: read_files(archive, {"good", "b", "last"}),
