@@ -7,7 +7,7 @@ import pickle
 import struct
 import tarfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar
 
 import numpy as np
@@ -144,6 +144,8 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.cut_after = []
         """For each coming answer: how many bytes of the body are sent before the connection is closed."""
         self.ranges = True
+        self.respond = None
+        """In place of the files: called with the handler of each request."""
 
     def url(self, name):
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -155,6 +157,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         content = server.files.get(self.path.lstrip("/"))
         wanted = self.headers.get("Range")
         server.requests.append(wanted)
+        if server.respond is not None:
+            self.close_connection = True
+            with suppress(ConnectionError):  # the client may give up
+                server.respond(self)
+            return
         if content is None:
             self.send_error(404)
             return

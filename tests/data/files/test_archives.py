@@ -3,13 +3,15 @@ import io
 import os
 import resource
 import tarfile
+import tracemalloc
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spatialgrad.data.errors import CorruptDataError, DataError
-from spatialgrad.data.files.archives import extract, is_archive, open_tar, read_files, stem
+from spatialgrad.data.files.archives import MAX_BYTES, extract, is_archive, open_tar, read_files, stem
 from support.data_files import tar_bytes
 
 FILES = [("set/a", b"first" * 1000), ("set/deep/b", b"second"), ("set/empty", b"")]
@@ -204,6 +206,134 @@ def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):
     archive.write_bytes(info.tobuf() + bytes(1024))
     with pytest.raises(CorruptDataError, match="1,099,511,627,776 bytes"):
         read_files(archive, {"a"})
+
+
+def test_files_that_would_fill_the_memory_together_are_refused(tmp_path):
+    archive = tmp_path / "set.tar"
+    first, second = _with("a", size=1024), _with("b", size=MAX_BYTES - 512)
+    archive.write_bytes(first.tobuf() + bytes(1024) + second.tobuf())
+    with pytest.raises(CorruptDataError, match=r"contains b of 1,073,741,312 bytes, which is too large"):
+        read_files(archive, {"b", "a"})
+
+
+LONG_HEADERS = [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X"]
+
+
+def _long_header(kind, size):
+    """A header for a long name or for attributes, and its content."""
+    record = b"comment=" + b"x" * size
+    content = b"%d %s\n" % (size, record[: size - len(b"%d  " % size)]) if kind in LONG_HEADERS[2:] else b"a" * size
+    return _with("long", type=kind, size=size).tobuf() + content + bytes(-size % 512)
+
+
+@pytest.mark.parametrize("kind", LONG_HEADERS)
+def test_a_header_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path, kind):
+    archive = tmp_path / "set.tar.gz"
+    end = _with("b").tobuf() + bytes(1024)
+    archive.write_bytes(gzip.compress(_long_header(kind, 60_000) + end))
+    assert read_files(archive, {"b"}).keys() == ({"b"} if kind != tarfile.GNUTYPE_LONGNAME else set())
+    archive.write_bytes(gzip.compress(_long_header(kind, 30_000_000) + end, 1))
+    for read in (lambda: read_files(archive, {"b"}), lambda: extract(archive, tmp_path / "out")):
+        with pytest.raises(CorruptDataError, match="a header of 30,000,000 bytes"), _little_memory():
+            read()
+    assert [path.name for path in tmp_path.iterdir()] == [archive.name]
+
+
+@contextmanager
+def _little_memory():
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 5_000_000
+
+
+def test_headers_that_were_read_do_not_pile_up(tmp_path):
+    archive = tmp_path / "set.tar.gz"
+    member = _long_header(tarfile.XHDTYPE, 60_000) + _with("other").tobuf()
+    archive.write_bytes(gzip.compress(300 * member + bytes(1024), 1))
+    with _little_memory():
+        read_files(archive, {"b"})
+
+
+def test_global_attributes_that_pile_up_are_refused(tmp_path):
+    records = [b"%d attribute%06d=x\n" % (len("22 attribute000000=x\n"), number) for number in range(200)]
+    content = b"".join(records)
+    header = _with("global", type=tarfile.XGLTYPE, size=len(content)).tobuf() + content + bytes(-len(content) % 512)
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(header + _with("b").tobuf() + bytes(1024))
+    with pytest.raises(CorruptDataError, match="more than 100 global attributes"):
+        read_files(archive, {"b"})
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_thousand_headers_for_one_member_are_our_error(tmp_path, kind):
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(2000 * _long_header(kind, 100) + _with("b").tobuf() + bytes(1024))
+    with pytest.raises(CorruptDataError, match="damaged header"):
+        read_files(archive, {"b"})
+
+
+def _pax(**records):
+    """An extended header with these attributes, and the header of the file that they belong to, without its content."""
+    content = b""
+    for key, value in records.items():
+        line = f" {key.replace('__', '.')}={value}\n".encode()
+        length = len(line) + len(str(len(line) + 2))
+        content += b"%d%s" % (length, line)
+    return _with("x", type=tarfile.XHDTYPE, size=len(content)).tobuf() + content + bytes(-len(content) % 512)
+
+
+def _negative(size):
+    """A header whose size is a negative number in binary."""
+    header = bytearray(_with("set/b").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = size.to_bytes(12, "big", signed=True)
+    header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 8 * 32)
+    return bytes(header)
+
+
+SPARSE = {  # name → members, after `set/good`
+    "old GNU format": _with("set/b", type=tarfile.GNUTYPE_SPARSE).tobuf(),
+    "format 0.0": _pax(GNU__sparse__size=1 << 20, GNU__sparse__numblocks=0) + _with("set/b").tobuf(),
+    "format 0.1": _pax(GNU__sparse__map="0,0", GNU__sparse__size=1 << 20) + _with("set/b").tobuf(),
+    "format 1.0": _pax(GNU__sparse__major=1, GNU__sparse__minor=0, GNU__sparse__realsize=1 << 20)
+    + _with("set/b", size=512).tobuf()
+    + b"1\n0\n0\n".ljust(512, b"\0"),
+}
+NEGATIVE = {  # both lead back to the beginning of the archive, which `tarfile` takes for its end
+    "in the header": _negative(-3 * 512),
+    "in an attribute": _pax(size=-5 * 512) + _with("set/b").tobuf(),
+}
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz"])
+@pytest.mark.parametrize("kind", [*SPARSE, *NEGATIVE])
+def test_sparse_and_negative_members_are_refused(tmp_path, kind, ending):
+    good = _with("set/good", size=4).tobuf() + b"good".ljust(512, b"\0")
+    content = good + (SPARSE | NEGATIVE)[kind] + _with("set/last").tobuf() + bytes(1024)
+    archive = tmp_path / f"set{ending}"
+    archive.write_bytes(gzip.compress(content) if ending == ".tar.gz" else content)
+    message = rf"set\{ending}.*(sparse file|has the size -|damaged header)"
+    for read in (
+        lambda: extract(archive, tmp_path / "out"),
+        lambda: read_files(archive, {"good", "b", "last"}),
+        lambda: read_files(archive, {"last"}),
+    ):
+        with pytest.raises(CorruptDataError, match=message):
+            read()
+    assert [path.name for path in tmp_path.iterdir()] == [archive.name]
+
+
+def test_a_damaged_attribute_in_the_middle_is_not_taken_for_the_end(tmp_path):
+    good = _with("good").tobuf()
+    for broken in (b"0 path=a\n", b"12 GNU.sparse.size=a\n"):
+        header = _with("x", type=tarfile.XHDTYPE, size=len(broken)).tobuf() + broken.ljust(512, b"\0")
+        archive = tmp_path / "set.tar"
+        archive.write_bytes(good + header + _with("last").tobuf() + bytes(1024))
+        with pytest.raises(CorruptDataError, match="damaged header"):
+            read_files(archive, {"last"})
 
 
 def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path):

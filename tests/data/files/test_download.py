@@ -4,6 +4,7 @@ import resource
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,99 @@ def test_a_host_that_does_not_answer(tmp_path):
     with pytest.raises(UnreachableError, match="cannot be reached"):
         download(remote, tmp_path, progress=silent)
     assert _names(tmp_path) == []
+
+
+def _answer(status=200, **headers):
+    def respond(handler):
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(CONTENT)
+
+    return respond
+
+
+@pytest.mark.parametrize("length", ["many", "-1", "", "1e6", "9" * 5000])
+def test_a_bad_length_is_an_invalid_response(server, tmp_path, length):
+    server.respond = _answer(Content_Length=length)
+    with pytest.raises(UnreachableError, match=r"set\.bin: the server sent an invalid response \(Content-Length is '"):
+        download(_remote(server), tmp_path, progress=silent)
+    assert _names(tmp_path) == []
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("http://[::1/set.bin", "invalid response .*Invalid IPv6 URL"),
+        ("http://localhost:port/set.bin", "invalid response .*nonnumeric port"),
+        ("http://exa mple/set.bin", "invalid response .*control characters"),
+        ("file:///etc/passwd", "responded 302 .*not allowed"),
+        ("", "responded 302 .*infinite loop"),
+        ("/set.bin", "responded 302 .*infinite loop"),
+    ],
+)
+def test_a_bad_redirection_is_our_error(server, tmp_path, location, message):
+    server.respond = _answer(302, Location=location, Content_Length="0")
+    with pytest.raises(UnreachableError, match=rf"set\.bin.*({message})"):
+        download(_remote(server), tmp_path, progress=silent)
+    assert _names(tmp_path) == []
+
+
+def test_one_byte_per_answer_is_given_up(server, tmp_path):
+    server.cut_after = [1] * 100
+    with pytest.raises(UnreachableError, match=r"cannot be reached .*4 bytes are kept"):
+        download(_remote(server), tmp_path, progress=silent)
+    assert len(server.requests) == 4
+
+
+def test_a_transfer_that_is_too_slow_is_given_up(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("spatialgrad.data.files.download.TIMEOUT", 0.2)
+    stopped = threading.Event()
+
+    def drip(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(1000):
+            handler.wfile.write(b"x")
+            if stopped.wait(0.02):
+                break
+
+    server.respond = drip
+    try:
+        with pytest.raises(UnreachableError, match=r"cannot be reached \(only [0-9]+ bytes in 0 seconds\)"):
+            download(_remote(server), tmp_path, progress=silent)
+    finally:
+        stopped.set()
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_that_does_not_end_is_given_up(server, tmp_path, announced):
+    sent = 0
+
+    def endless(handler):
+        nonlocal sent
+        handler.send_response(200)
+        if announced:
+            handler.send_header("Content-Length", str(1 << 50))
+        handler.end_headers()
+        while sent < 100_000_000:
+            sent += handler.wfile.write(CONTENT[:100_000])
+
+    server.respond = endless
+    remote = replace(_remote(server), max_bytes=2_000_000)
+    with pytest.raises(CorruptDataError, match=r"set\.bin sends more than 2,000,000 bytes"):
+        download(remote, tmp_path, progress=silent)
+    assert _names(tmp_path) == []
+    assert len(server.requests) == 1
+    assert sent < 100_000_000
+
+
+def test_a_file_of_the_largest_size_is_downloaded(server, tmp_path):
+    remote = replace(_remote(server), max_bytes=len(CONTENT))
+    assert download(remote, tmp_path, progress=silent).read_bytes() == CONTENT
 
 
 def test_a_folder_that_cannot_be_written(server, tmp_path):

@@ -1,5 +1,6 @@
 import io
 import math
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +45,30 @@ def test_a_palette_with_transparency_becomes_rgb_without_a_warning():
 def test_what_cannot_be_decoded_is_named(content):
     with pytest.raises(CorruptDataError, match=r"^tree/cat\.jpg cannot be decoded"):
         decode(content, "tree/cat.jpg")
+
+
+def _header_only(width, height):
+    """A BMP file that announces a size, without pixels."""
+    content = bytearray(_save(Image.new("RGB", (1, 1)), "BMP"))
+    content[18:26] = struct.pack("<ii", width, height)
+    return bytes(content)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ((13_300, 13_300), "has 13,300 × 13,300 pixels, more than 89,000,000"),
+        ((89_001, 1_000), "has 89,001 × 1,000 pixels, more than 89,000,000"),
+        ((1_001, 5), "has 1,001 × 5 pixels: one side is over 200 times the other"),
+        ((5, 1_001), "has 5 × 1,001 pixels: one side is over 200 times the other"),
+        ((1_000, 5), "cannot be decoded"),  # allowed, but nothing follows
+        ((89_000, 1_000), "cannot be decoded"),
+    ],
+)
+def test_an_image_that_would_fill_the_memory_is_not_decoded(size, message):
+    with pytest.raises(CorruptDataError, match=rf"^tree/cat\.bmp {message}"):
+        decode(_header_only(*size), "tree/cat.bmp")
 
 
 def test_formats_that_run_programs_are_not_opened():

@@ -1,9 +1,12 @@
+import os
 import pickle
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from spatialgrad.data.errors import CorruptDataError, DataError
-from spatialgrad.data.files.listing import find_files
+from spatialgrad.data.files.listing import MAX_BYTES, find_files
 from support.data_files import tar_bytes, tar_folder
 
 NAMES = ["train/cat/1.jpg", "train/cat/deep/2.jpg", "train/dog/1.png", "train/top.jpg", "val/cat/3.jpg"]
@@ -56,6 +59,30 @@ def test_a_file_that_vanished_is_named(place):
     (place / "val/cat/3.jpg").unlink() if place.is_dir() else place.unlink()
     for read in (files.read, files.open):
         with pytest.raises(DataError, match=r"val/cat/3\.jpg cannot be read"):
+            read(0)
+
+
+def test_a_pipe_does_not_block(tmp_path):
+    (tmp_path / "val").mkdir()
+    os.mkfifo(tmp_path / "val/3.jpg")
+    files = find_files(tmp_path, ["val/*"])
+    # A writer, so that opening the pipe would not block this test but give an empty file.
+    writer = os.open(tmp_path / "val/3.jpg", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for read in (files.open, files.read):
+            with pytest.raises(DataError, match=r"val/3\.jpg cannot be read \(it is not a regular file\)"):
+                read(0)
+    finally:
+        os.close(writer)
+
+
+def test_a_huge_file_is_not_read(place):
+    path = place / "val/cat/3.jpg" if place.is_dir() else place
+    files = find_files(place, ["val/*/*"])
+    os.truncate(path, path.stat().st_size + MAX_BYTES)  # a hole, which takes no space
+    files = files if files.spans is None else replace(files, spans=files.spans + np.array([0, MAX_BYTES]))
+    for read in (files.open, files.read):
+        with pytest.raises(CorruptDataError, match=r"val/cat/3\.jpg has 268,435,469 bytes, more than 268,435,456"):
             read(0)
 
 

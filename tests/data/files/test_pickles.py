@@ -1,5 +1,7 @@
 import os
 import pickle
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -118,6 +120,62 @@ def test_other_instructions_are_refused(instruction):
     evil = b"\x80\x05" + getattr(pickle, instruction) + b"\0\0\0\0\1\0\0\0."
     with pytest.raises(CorruptDataError, match=r"^x cannot be read as a pickle of arrays \(KeyError"):
         read_pickle(evil, "x")
+
+
+def _doubled(value: bytes, times: int = 90) -> bytes:
+    """A pair of pairs of pairs …: each contains the one before twice, so that there are 2**times values."""
+    return value + b"q\0" + b"h\0\x86q\0" * times  # BINPUT, BINGET, TUPLE2
+
+
+ARRAY = (
+    b"cnumpy.core.multiarray\n_reconstruct\n(tR(K\x01%s%sI00\nS''\ntb"  # its state: version, shape, dtype, order, bytes
+)
+KIND = b"cnumpy\ndtype\n(S'u1'\ntR"
+
+
+BUSY = {
+    "key": b"}" + _doubled(b"K\x01") + b"K\x01s.",  # SETITEM
+    "keys": b"}(" + _doubled(b"K\x01") + b"K\x01u.",  # SETITEMS
+    "dict": b"(" + _doubled(b"K\x01") + b"K\x01d.",  # DICT
+    "shape": b"}S'data'\n" + ARRAY % (_doubled(b")"), KIND) + b"s.",
+    "dtype": b"}S'data'\n" + ARRAY % (b"K\x00\x85", b"cnumpy\ndtype\n(" + _doubled(b")") + b"tR") + b"s.",
+    "byte order": b"}S'data'\n" + ARRAY % (b"K\x00\x85", KIND + b"(K\x03" + _doubled(b")") + b"tb") + b"s.",
+    "value": b"}S'batch_label'\n" + _doubled(b")") + b"s.",
+    "list": b"}S'batch_label'\n](" + _doubled(b")") + b"es.",
+}
+
+
+def test_a_small_pickle_cannot_keep_the_reader_busy():
+    assert all(len(evil) < 700 for evil in BUSY.values())
+    # In another process, which can be ended: neither hashing nor printing returns to the interpreter.
+    code = (
+        "import sys\n"
+        "from spatialgrad.data.errors import CorruptDataError\n"
+        "from spatialgrad.data.files.pickles import read_pickle\n"
+        "for line in sys.stdin:\n"
+        "    try:\n"
+        "        print(read_pickle(bytes.fromhex(line), 'evil.bin'), flush=True)\n"
+        "    except CorruptDataError as error:\n"
+        "        print(error, flush=True)\n"
+    )
+    lines = "".join(f"{evil.hex()}\n" for evil in BUSY.values())
+    done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, text=True, timeout=90)
+    said = dict(zip(BUSY, done.stdout.splitlines(), strict=True))
+    for name, line in said.items():
+        assert line.startswith("evil.bin cannot be read as a pickle of arrays (UnpicklingError("), name
+        assert len(line) < 300, name
+
+
+def test_a_shape_of_many_huge_numbers_is_refused():
+    huge = b"\x8a\xff" + b"\xff" * 254 + b"\x7f"  # LONG1: 255 bytes
+    shape = b"(" + huge + b"q\0" + b"h\0" * 200_000 + b"t"
+    with pytest.raises(CorruptDataError, match="whose shape is not made of"):
+        read_pickle(b"}S'data'\n" + ARRAY % (shape, KIND) + b"s.", "x")
+
+
+def test_protocol_0_is_read():
+    assert read_pickle(b"(dS'labels'\n(lI3\naI4\nas.", "x") == {b"labels": [3, 4]}
+    assert read_pickle(b"(S'a'\nI1\nS'b'\nI2\nd.", "x") == {b"a": 1, b"b": 2}
 
 
 def test_a_shape_that_does_not_fit_its_bytes_is_refused():

@@ -1,5 +1,6 @@
 """MPII: the real annotations, and small trees in both layouts, whole and spoilt."""
 
+import os
 import tarfile
 
 import h5py
@@ -114,6 +115,65 @@ def test_wrong_h5(change, message, tmp_path):
     write_mpii_h5(tmp_path / "mpii", change=change)
     with pytest.raises(CorruptDataError, match=message):
         read(tmp_path / "mpii")
+
+
+SMALL_BUT_HUGE = {
+    "long rows": lambda file: file.create_dataset("imgname", (6, 1 << 40), "f8", chunks=(1, 1024)),
+    "many people": lambda file: file.create_dataset("scale", (1 << 40,), "f8", chunks=(1024,)),
+    "long text": lambda file: file.create_dataset("imgname", (6,), "S1000000", chunks=(1,)),
+    "wide numbers": lambda file: file.create_dataset("scale", (6,), "S1000000", chunks=(1,)),
+    "text of any length": lambda file: file.create_dataset("imgname", (6,), h5py.string_dtype(), chunks=(1,)),
+    "large chunks": lambda file: file.create_dataset("scale", (6,), "f8", chunks=(1 << 28,), maxshape=(None,)),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_BUT_HUGE)
+def test_a_small_h5_cannot_fill_the_memory(kind, tmp_path):
+    write_mpii_h5(tmp_path / "mpii")
+    path = tmp_path / "mpii/annot/train.h5"
+    with h5py.File(path, "a") as file:
+        del file["scale" if kind in ("many people", "wide numbers", "large chunks") else "imgname"]
+        SMALL_BUT_HUGE[kind](file)
+    assert path.stat().st_size < 50_000
+    with pytest.raises(CorruptDataError, match=r"train.h5: '(scale|imgname)' (has the shape|contains|is stored in)"):
+        read_h5(path)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_h5_that_is_compressed_twice_is_refused(times, tmp_path):
+    write_mpii_h5(tmp_path / "mpii")
+    path = tmp_path / "mpii/annot/train.h5"
+    with h5py.File(path, "a") as file:
+        values = file["scale"][()]
+        del file["scale"]
+        settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        settings.set_chunk((6,))
+        for _ in range(times):
+            settings.set_deflate(9)
+        h5py.h5d.create(file.id, b"scale", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((6,)), settings)
+        file["scale"][...] = values
+    if times == 1:
+        assert read_h5(path).scales.tolist() == values.tolist()
+        return
+    with pytest.raises(CorruptDataError, match="'scale' is stored in"):
+        read_h5(path)
+
+
+@pytest.mark.parametrize("name", ["annot/train.h5", "annot/valid.h5", "mpii_human_pose_v1_u12_1.mat"])
+def test_annotations_that_are_a_pipe_do_not_block(name, tmp_path):
+    write_mpii_h5(tmp_path / "mpii")
+    if name.endswith(".mat"):
+        (tmp_path / "mpii/annot/train.h5").unlink()
+    else:
+        (tmp_path / "mpii" / name).unlink()
+    os.mkfifo(tmp_path / "mpii" / name)
+    # A writer, so that opening the pipe would not block this test but give an empty file.
+    writer = os.open(tmp_path / "mpii" / name, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with pytest.raises(MissingDataError, match=r"neither annot/train\.h5"):
+            read(tmp_path / "mpii")
+    finally:
+        os.close(writer)
 
 
 def test_an_h5_that_points_to_another_file_is_refused(tmp_path):

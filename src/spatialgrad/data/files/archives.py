@@ -2,8 +2,8 @@
 
 Extraction is `tarfile`'s, with its data filter. That filter strips leading slashes, keeps links within the folder and
 overwrites a file that occurs twice; here links, devices, absolute names, `..` and duplicates are refused before it, not
-skipped: no data set needs them. `tarfile` also takes a damaged header for the end of the archive and does not read the
-checksum of the compression; both are checked here.
+skipped: no data set needs them. `tarfile` also takes a damaged header for the end of the archive, reads headers of any
+size into memory, and does not read the checksum of the compression; all three are checked here.
 """
 
 from __future__ import annotations
@@ -33,8 +33,18 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2")
 """Endings of the names of archives."""
-# Six times the largest file of CIFAR: a larger one would only exhaust the memory.
+# Five times CIFAR: more would only exhaust the memory.
 MAX_BYTES = 1 << 30
+MAX_HEADER_BYTES = 1 << 16
+"""Largest header for a long name or for attributes: a path has at most 4,096 bytes."""
+MAX_GLOBAL_ATTRIBUTES = 100
+_EXTENDED_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 
 
 def is_archive(path: Path) -> bool:
@@ -60,9 +70,10 @@ def read_files(archive: Path, names: set[str]) -> dict[str, bytes]:
         The content of each file that was found.
 
     Raises:
-        CorruptDataError: If the archive is damaged or contains a file twice.
+        CorruptDataError: If the archive is damaged, contains a file twice, or the files are too large for the memory.
     """
     found: dict[str, bytes] = {}
+    total = 0
     with open_tar(archive) as tar:
         for member in tar:
             name = PurePosixPath(member.name).name
@@ -70,7 +81,8 @@ def read_files(archive: Path, names: set[str]) -> dict[str, bytes]:
                 continue
             if name in found:
                 raise CorruptDataError(f"{archive} contains {name} twice")
-            if member.size > MAX_BYTES:
+            total += member.size
+            if total > MAX_BYTES:
                 raise CorruptDataError(f"{archive} contains {member.name} of {member.size:,} bytes, which is too large")
             content = tar.extractfile(member)
             found[name] = content.read() if content is not None else b""
@@ -116,7 +128,7 @@ def safe_name(member: tarfile.TarInfo, archive: Path) -> str:
         CorruptDataError: Otherwise; the message names the member.
     """
     path = PurePosixPath(member.name)
-    if not (member.isreg() or member.isdir()) or member.issparse():
+    if not (member.isreg() or member.isdir()):
         raise CorruptDataError(f"{archive} contains {member.name!r}, which is neither a plain file nor a folder")
     # Names are checked by the rules of both systems, wherever the archive is read.
     if "\0" in member.name or any(way.anchor or ".." in way.parts for way in (path, PureWindowsPath(member.name))):
@@ -133,7 +145,7 @@ def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with opener(archive, "rb") as file:
             # A compressed archive is a stream; in a plain one, `tarfile` can skip from header to header.
-            with tarfile.open(fileobj=file, mode="r:" if opener is open else "r|", tarinfo=_StrictInfo) as tar:
+            with _StrictTar.open(fileobj=file, mode="r:" if opener is open else "r|") as tar:
                 yield tar
             # The checksum of the compression is at the very end, which `tarfile` does not read.
             while opener is not open and file.read(1 << 20):
@@ -149,24 +161,56 @@ def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
 
 def open_inner_tar(content: IO[bytes]) -> tarfile.TarFile:
     """Open an archive that is a member of one opened by `open_tar`, which also handles its errors."""
-    return tarfile.open(fileobj=content, mode="r:", tarinfo=_StrictInfo)
+    return _StrictTar.open(fileobj=content, mode="r:")
 
 
 class _StrictInfo(tarfile.TarInfo):
-    """Refuses a damaged header, which `tarfile` would silently take for the end of the archive."""
+    """Refuses a damaged header, which `tarfile` would silently take for the end of the archive, and a huge one."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        end = len(buf) == tarfile.BLOCKSIZE and not any(buf)
-        try:
-            info = super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if end:
-                raise
-            raise tarfile.ReadError(f"damaged header: {error}") from error
-        if info.size < 0:
-            raise tarfile.ReadError(f"{info.name} has the size {info.size}")
+        info = super().frombuf(buf, encoding, errors)
+        _check(info)
+        if info.type in _EXTENDED_HEADERS and info.size > MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {info.size:,} bytes is larger than {MAX_HEADER_BYTES:,}")
         return info
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tar)
+        except tarfile.EOFHeaderError:
+            raise
+        # ValueError: attributes that are not numbers; RecursionError: hundreds of headers for a single member.
+        except (tarfile.HeaderError, ValueError, RecursionError) as error:
+            raise tarfile.ReadError(f"damaged header: {error}") from error
+
+    def _proc_gnusparse_10(self, *_: object) -> None:
+        # The map of such a file is read before `_StrictTar` sees the member, and its size is not limited.
+        raise tarfile.ReadError("it contains a sparse file")
+
+
+class _StrictTar(tarfile.TarFile):
+    """Checks every member, and forgets those that were read: their headers would fill the memory."""
+
+    tarinfo = _StrictInfo
+
+    def next(self) -> tarfile.TarInfo | None:
+        self.members.clear()
+        info = super().next()
+        if info is not None:
+            _check(info)
+        if len(self.pax_headers) > MAX_GLOBAL_ATTRIBUTES:
+            raise tarfile.ReadError(f"it has more than {MAX_GLOBAL_ATTRIBUTES} global attributes")
+        return info
+
+
+def _check(info: tarfile.TarInfo) -> None:
+    """Refuse a size that leads backwards in the archive, and sparse files, which are larger than their data."""
+    if info.size < 0:
+        raise tarfile.ReadError(f"{info.name!r} has the size {info.size}")
+    if info.type == tarfile.GNUTYPE_SPARSE or info.issparse():
+        raise tarfile.ReadError(f"{info.name!r} is a sparse file")
 
 
 @contextmanager

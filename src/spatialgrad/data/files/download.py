@@ -1,5 +1,8 @@
 """Downloads that resume, are verified by checksum, and appear under their name only when complete.
 
+Time and size are bounded, whatever the server does: a transfer slower than `SLOWEST`, one that is interrupted again and
+again after a few bytes, and one that does not end are given up.
+
 Written here because libraries that fetch data files, such as pooch, start an interrupted transfer over.
 """
 
@@ -8,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import re
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,6 +28,8 @@ Progress = Callable[[str], None]
 """Called with lines of text that tell how far a download is, such as `print`."""
 ATTEMPTS = 4
 TIMEOUT = 30.0
+SLOWEST = 1000
+"""Bytes per second, on average over `TIMEOUT` seconds, below which a transfer counts as interrupted."""
 _CHUNK = 1 << 18
 
 
@@ -33,6 +40,8 @@ class RemoteFile:
     url: str
     checksum: str
     """Algorithm and hexadecimal digest, such as `md5:0123…`."""
+    max_bytes: int = 1 << 30
+    """The transfer of a larger file is given up."""
 
     @property
     def name(self) -> str:
@@ -51,8 +60,8 @@ def download(remote: RemoteFile, folder: Path, *, progress: Progress = print) ->
         progress: Called with a line of text now and then.
 
     Raises:
-        UnreachableError: If the host cannot be reached or refuses.
-        CorruptDataError: If the checksum is wrong; the file is then removed.
+        UnreachableError: If the host cannot be reached, refuses or sends an invalid response.
+        CorruptDataError: If the checksum is wrong or the file too large; the file is then removed.
     """
     target, part = folder / remote.name, folder / f"{remote.name}.part"
     if target.is_file() and matches(target, remote.checksum):
@@ -95,10 +104,14 @@ def _transfer_with_retries(remote: RemoteFile, part: Path, progress: Progress) -
             return
         except urllib.error.HTTPError as error:
             error.close()
-            raise UnreachableError(f"{remote.url}: the server responded {error.code} {error.reason}") from error
+            reason = " ".join(str(error.reason).split())  # urllib's own reasons have several lines
+            raise UnreachableError(f"{remote.url}: the server responded {error.code} {reason}") from error
+        except (ValueError, http.client.InvalidURL) as error:
+            raise UnreachableError(f"{remote.url}: the server sent an invalid response ({error})") from error
         except (OSError, http.client.HTTPException) as error:
             after = part.stat().st_size if part.is_file() else 0
-            failures = failures + 1 if after <= before else 1
+            # A few bytes are no progress: a server that sends one byte at a time would keep us forever.
+            failures = failures + 1 if after < before + _CHUNK else 1
             if failures == ATTEMPTS or (isinstance(error, urllib.error.URLError) and not after):
                 reason = getattr(error, "reason", error)
                 kept = f"; {after:,} bytes are kept; the next call resumes from there" if after else ""
@@ -122,18 +135,48 @@ def _transfer(remote: RemoteFile, part: Path, progress: Progress) -> None:
         if is_rest and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             part.unlink()
             raise http.client.HTTPException("the server sent a different range than requested")
-        start = have if is_rest else 0
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length is not None else None
+        received = have if is_rest else 0
+        length = _content_length(response.headers.get("Content-Length"))
+        total = received + length if length is not None else None
         with _writing(part, "ab" if is_rest else "wb") as write, _display(remote.name, total, progress) as show:
-            received = start
             show(received)
-            while chunk := response.read(_CHUNK):
-                write(chunk)
+            _check_size(remote, part, total or 0)
+            for chunk in _chunks(response):
                 received += len(chunk)
+                _check_size(remote, part, received)
+                write(chunk)
                 show(received)
     if total is not None and received < total:
         raise http.client.IncompleteRead(b"", total - received)
+
+
+def _content_length(value: str | None) -> int | None:
+    if value is not None and not re.fullmatch("[0-9]{1,18}", value.strip()):
+        raise ValueError(f"Content-Length is {value[:40]!r}")
+    return None if value is None else int(value)
+
+
+def _check_size(remote: RemoteFile, part: Path, size: int) -> None:
+    if size > remote.max_bytes:
+        part.unlink(missing_ok=True)
+        raise CorruptDataError(
+            f"{remote.url} sends more than {remote.max_bytes:,} bytes, so it is not the published file; "
+            f"try again later, or from another network"
+        )
+
+
+def _chunks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The body; raises TimeoutError if it arrives too slowly."""
+    # The timeout of the socket does not notice: it starts again with each byte.
+    since, received = time.monotonic(), 0
+    while chunk := response.read1(_CHUNK):
+        yield chunk
+        received += len(chunk)
+        now = time.monotonic()
+        if now - since > TIMEOUT:
+            if received < SLOWEST * TIMEOUT:
+                raise TimeoutError(f"only {received:,} bytes in {now - since:.0f} seconds")
+            since, received = now, 0
 
 
 @contextmanager

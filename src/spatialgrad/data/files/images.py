@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
 """The formats that are decoded, whatever the name of a file; Pillow's rarer ones are not for untrusted files."""
+MAX_PIXELS = 89_000_000
+"""Larger images are not decoded: they would take more than 270 MB. Pillow warns from here on."""
+MAX_ASPECT = 200
+"""Longer images are not decoded: resized by their shorter side, they would fill the memory."""
 EVAL_SCALE = 256 / 224
 """The shorter side is resized to this times the size of the centre crop."""
 _MAX_LOG_RATIO = math.log(4 / 3)
@@ -49,7 +53,8 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
         formats: Formats of Pillow to accept.
 
     Raises:
-        CorruptDataError: If it is truncated, damaged or not an image, here or in the body of the `with` statement.
+        CorruptDataError: If it is truncated, damaged, too large or not an image, here or in the body of the `with`
+            statement.
     """
     try:
         from PIL import Image
@@ -57,6 +62,13 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
         raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=tuple(formats)) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise CorruptDataError(f"{name} has {width:,} × {height:,} pixels, more than {MAX_PIXELS:,}")
+            if max(image.size) > MAX_ASPECT * min(image.size):
+                raise CorruptDataError(
+                    f"{name} has {width:,} × {height:,} pixels: one side is over {MAX_ASPECT} times the other"
+                )
             yield image
     except DataError:
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from spatialgrad.data.files.archives import open_tar, safe_name
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm")
 """Endings of the names of image files, in lower case."""
+MAX_BYTES = 1 << 28
+"""Largest file that is read: a hundred times an image of Cityscapes."""
 BELOW = "/**"
 """A pattern that ends in this matches all files below the folders that match its beginning."""
 
@@ -56,11 +59,21 @@ class FileList:
                 raise self._unreadable(index, error) from error
 
     def open(self, index: int) -> IO[bytes]:
-        """Open file `index` to read parts of it."""
+        """Open file `index` to read parts of it.
+
+        Raises:
+            DataError: If it cannot be read or is not a regular file; a pipe would block until somebody writes to it.
+            CorruptDataError: If it is too large for the memory.
+        """
         try:
             if self.spans is None:
+                status = os.stat(self.name(index))
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError("it is not a regular file")
+                self._check_size(index, status.st_size)
                 return Path(self.name(index)).open("rb")
             start, size = self.spans[index].tolist()
+            self._check_size(index, size)
             with self.root.open("rb") as file:
                 file.seek(start)
                 return io.BytesIO(file.read(size))
@@ -71,6 +84,10 @@ class FileList:
         """The files at `indices`, in that order."""
         rows = np.asarray(indices, dtype=np.int64)
         return FileList(self.root, self.names[rows], None if self.spans is None else self.spans[rows])
+
+    def _check_size(self, index: int, size: int) -> None:
+        if size > MAX_BYTES:
+            raise CorruptDataError(f"{self.name(index)} has {size:,} bytes, more than {MAX_BYTES:,}")
 
     def _unreadable(self, index: int, error: OSError) -> DataError:
         return DataError(f"{self.name(index)} cannot be read ({error})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ def _read_batch(cifar: Cifar, name: str, content: bytes, file: BatchFile) -> tup
     batch = read_pickle(content, name)
     title, images, labels = batch.get(b"batch_label"), batch.get(b"data"), _integers(batch.get(cifar.labels_key))
     if title != file.title:
-        raise CorruptDataError(f"{name} is a different file: its title is {title!r}, not {file.title!r}")
+        raise CorruptDataError(f"{name} is a different file: its title is {reprlib.repr(title)}, not {file.title!r}")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (3072,):
         raise CorruptDataError(f"{name} contains no images of 3 × 32 × 32 bytes")
     if labels is None or len(labels) != len(images) or not len(labels):

@@ -6,7 +6,6 @@ It may not be redistributed: users download it from image-net.org, and its archi
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from spatialgrad.data.classification import FolderSplit, ImageDataset
 from spatialgrad.data.errors import CorruptDataError, UnreachableError
 from spatialgrad.data.files.archives import complete_or_nothing, extract_member, open_inner_tar, open_tar, read_files
 from spatialgrad.data.files.download import Progress
+from spatialgrad.data.files.mat import read_mat
 from spatialgrad.data.sets import folder
 from spatialgrad.data.source import Source
 
@@ -83,17 +83,15 @@ def _extract_val(archive: Path, target: Path, classes: list[str]) -> int:
 
 def _read_devkit(archive: Path) -> list[str]:
     """The WordNet name of the class of each validation image."""
-    try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise ImportError("ImageNet's devkit needs scipy: pip install 'spatialgrad[train]'") from error
     truth, meta = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
     contents = read_files(archive, {truth, meta})
     try:
-        synsets = loadmat(io.BytesIO(contents[meta]), squeeze_me=True)["synsets"]
+        synsets = read_mat(contents[meta], "synsets", f"{archive}/{meta}", squeeze_me=True)
         names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
         classes = [names[int(line)] for line in contents[truth].split()]
-    except Exception as error:  # scipy raises nearly anything for a damaged file
+    except (CorruptDataError, ImportError):
+        raise
+    except Exception as error:  # a file with another structure raises nearly anything
         raise CorruptDataError(f"{archive} cannot be read ({error!r})") from error
     # The classes become folder names.
     if strange := next((name for name in classes if not CLASS_NAME.fullmatch(name)), None):

@@ -11,7 +11,6 @@ not scored.
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path, PurePosixPath
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.listing import FileList, find_files
+from spatialgrad.data.files.mat import read_mat
 from spatialgrad.data.person_crops import boxes_around, image_sizes, within_images
 from spatialgrad.data.pose import ARMS, LEGS, People, PoseDataset, Skeleton, limbs_along
 from spatialgrad.data.source import Source
@@ -72,13 +72,9 @@ def read_joints(content: bytes, name: str) -> tuple[Tensor, Tensor]:
         CorruptDataError: If it is damaged or has an unexpected shape.
     """
     try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise ImportError("LSPe's annotations need scipy: pip install 'spatialgrad[train]'") from error
-    try:
-        values = np.asarray(loadmat(io.BytesIO(content), variable_names=["joints"])["joints"], dtype=np.float64)
-    except Exception as error:  # scipy raises nearly anything for a damaged file
-        raise CorruptDataError(f"{name} cannot be read ({error!r})") from error
+        values = np.asarray(read_mat(content, "joints", name), dtype=np.float64)
+    except (TypeError, ValueError) as error:  # cells or text
+        raise CorruptDataError(f"{name} must contain numbers ({error})") from error
     if values.ndim != 3 or values.shape[:2] != (SKELETON.num_joints, 3) or not values.size:
         raise CorruptDataError(
             f"{name} must have the shape ({SKELETON.num_joints} joints, 3, images), not {values.shape}"

@@ -72,15 +72,15 @@ def people_of(annotations: Annotations, place: Path) -> People:
 
 def _annotations(place: Path) -> tuple[Annotations, Annotations, str]:
     train = place / "annot" / "train.h5"
-    valid = next((path for name in VALID_NAMES if (path := train.with_name(f"{name}.h5")).exists()), None)
-    if train.exists() and valid is not None:
+    valid = next((path for name in VALID_NAMES if (path := train.with_name(f"{name}.h5")).is_file()), None)
+    if train.is_file() and valid is not None:
         parts = read_h5(train), read_h5(valid)
         sizes = len(parts[0].images), len(parts[1].images)
         return *parts, "MPII" if sizes == NUM_PUBLISHED else f"MPII, {sizes[0]:,} and {sizes[1]:,} people"
     for folder in (place, place / "mpii_human_pose_v1_u12_2", place / "annot"):
-        if (folder / MAT_NAME).exists():
+        if (folder / MAT_NAME).is_file():
             valid_list = next(
-                (path for part in (folder, place / "annot") if (path := part / VALID_LIST).exists()), None
+                (path for part in (folder, place / "annot") if (path := part / VALID_LIST).is_file()), None
             )
             return read_mat(folder / MAT_NAME, valid_list)
     raise MissingDataError(f"{place} has neither annot/train.h5 and annot/valid.h5 nor {MAT_NAME}")

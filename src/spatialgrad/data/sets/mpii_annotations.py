@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, DataError
+from spatialgrad.data.files.mat import read_mat as read_variable
 from spatialgrad.data.pose import ARMS, LEGS, Skeleton, limbs_along
 
 SKELETON = Skeleton(
@@ -37,7 +38,12 @@ MAT_NAME = "mpii_human_pose_v1_u12_1.mat"
 HEAD_FACTOR = 0.6
 """Size of the head relative to the diagonal of its rectangle, as in the evaluation of MPII's authors."""
 TEST_EVERY_VIDEO = 8
-MAX_PEOPLE = 1_000_000
+MAX_PEOPLE = 100_000
+"""Four times as many as published: an array of more would only exhaust the memory."""
+MAX_NAME = 64
+"""Letters of the name of an image."""
+MAX_MAT_BYTES = 1 << 30
+"""The published .mat file, decompressed, has some hundred megabytes."""
 _IMAGE = re.compile(r"[\w-]+\.(jpg|jpeg|png)", re.ASCII)
 _JOINTS = SKELETON.num_joints
 
@@ -113,7 +119,7 @@ def read_h5(path: Path) -> Annotations:
 
 
 def _table(h5py: Any, file: Any, key: str, shape: tuple[int, ...] | None, path: Path, people: int | None = None) -> Any:
-    """One array of an h5 file, if it is in the file itself and has the right shape."""
+    """One array of an h5 file, if it is in the file itself, has the right shape and takes little memory."""
     link = file.get(key, getlink=True)
     found = file[key] if isinstance(link, h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
@@ -122,6 +128,19 @@ def _table(h5py: Any, file: Any, key: str, shape: tuple[int, ...] | None, path: 
     right = found.ndim >= 1 and len(found) <= MAX_PEOPLE and people in (None, len(found))
     if not right or (shape is not None and found.shape[1:] != shape):
         raise CorruptDataError(f"{path}: {key!r} has the shape {found.shape}, not ({', '.join(expected)})")
+    row = math.prod(found.shape[1:]) * found.dtype.itemsize
+    # Strings of any length are refused as well: all of them could be the same huge one.
+    if found.dtype.kind not in ("iuf" if shape is not None else "iufS") or row > 8 * MAX_NAME:
+        raise CorruptDataError(
+            f"{path}: {key!r} contains {found.dtype} of shape {found.shape}, not numbers or short names"
+        )
+    filters = found.id.get_create_plist()
+    kinds = [filters.get_filter(number)[0] for number in range(filters.get_nfilters())]
+    # Chunks are decompressed as a whole, and twice compressed ones could be of any size.
+    if math.prod(found.chunks or (0,)) * found.dtype.itemsize > 8 * MAX_NAME * MAX_PEOPLE or len(set(kinds)) < len(
+        kinds
+    ):
+        raise CorruptDataError(f"{path}: {key!r} is stored in too large chunks, {found.chunks}")
     return found
 
 
@@ -148,14 +167,12 @@ def read_mat(path: Path, valid_list: Path | None = None) -> tuple[Annotations, A
     Raises:
         CorruptDataError: If it is damaged or has an unexpected structure.
     """
+    if path.stat().st_size > MAX_MAT_BYTES:
+        raise CorruptDataError(f"{path} has more than {MAX_MAT_BYTES:,} bytes")
+    release = read_variable(path.read_bytes(), "RELEASE", str(path), max_bytes=MAX_MAT_BYTES, struct_as_record=False)
     try:
-        from scipy.io import loadmat
-    except ImportError as error:
-        raise ImportError("MPII's .mat file needs scipy: pip install 'spatialgrad[train]'") from error
-    try:
-        release = loadmat(path, variable_names=["RELEASE"], struct_as_record=False)["RELEASE"]
         people = list(_people(release.flat[0]))
-    except Exception as error:  # scipy raises nearly anything for a damaged file
+    except Exception as error:  # a file with another structure raises nearly anything
         raise CorruptDataError(f"{path} cannot be read ({error!r})") from error
     if valid_list is not None:
         listed, how = set(valid_list.read_text().split()), f"tested on the images of {valid_list.name}"
