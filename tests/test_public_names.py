@@ -65,7 +65,8 @@ def test_inventory_of_packages(package):
 
 
 def test_methods_of_the_class():
-    expected = {"attach", "detach", "due", "update", "scalings", "set_scalings", "state_dict", "load_state_dict"}
+    expected = {"attach", "detach", "due", "update", "state_dict", "load_state_dict"}
+    expected |= {"scalings", "set_scalings", "dependence"}
     assert expected <= set(dir(spatialgrad.SpatialGradientScaling))
 
 

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad import SpatialGradientScaling
-from support.common import TinyNet, images, loss_of, some_scalings, step_by_hand_
+from support.common import TinyNet, images, loss_of, same_matrices, some_scalings, step_by_hand_
 from support.ranks import Failure
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
@@ -76,10 +76,6 @@ def own_share(spread):
     return [images(seed=number) for number in spread[dist.get_rank()]]
 
 
-def same(left, right):
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
-
-
 # What the processes run
 
 
@@ -108,8 +104,8 @@ def update_with(trouble, how):
         outcome = "no error"
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"
-    untouched = same(sgs.scalings, before) and all(module.training for module in model.modules())
-    return outcome, untouched, same(sgs.update(good), before)
+    untouched = same_matrices(sgs.scalings, before) and all(module.training for module in model.modules())
+    return outcome, untouched, same_matrices(sgs.update(good), before)
 
 
 class BatchLoader:
@@ -213,7 +209,7 @@ def resume(how):
     sgs.update(own_share(([0, 1], [2])))
     _, _, fresh = build(how)
     fresh.load_state_dict(copy.deepcopy(sgs.state_dict()))
-    return sgs.scalings, fresh.scalings
+    return sgs.scalings, fresh.scalings, sgs.dependence, fresh.dependence
 
 
 # What must come of it
@@ -228,8 +224,8 @@ def alone(spread, **settings):
 @pytest.mark.parametrize("spread", SPREADS)
 def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how):
     first, second = ranks.values(update, SPREADS[spread], how, {})
-    assert same(first, second)
-    assert same(first, alone(SPREADS[spread]))
+    assert same_matrices(first, second)
+    assert same_matrices(first, alone(SPREADS[spread]))
     assert set(first) == {"first", "wide", "last", "narrow"}
     assert not any(torch.equal(G, torch.ones_like(G)) for G in first.values())
 
@@ -238,15 +234,15 @@ def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how):
 @pytest.mark.parametrize("spread", ["uneven", "nothing for one"])
 def test_variants_of_the_mutual_information(ranks, spread, settings):
     first, second = ranks.values(update, SPREADS[spread], "plain", settings)
-    assert same(first, second)
-    assert same(first, alone(SPREADS[spread], **settings))
+    assert same_matrices(first, second)
+    assert same_matrices(first, alone(SPREADS[spread], **settings))
 
 
 @pytest.mark.parametrize("spread", SPREADS)
 def test_autocorrelation(ranks, spread):
     settings = {"dependence": "autocorrelation"}
     first, second = ranks.values(update, SPREADS[spread], "plain", settings)
-    assert same(first, second)
+    assert same_matrices(first, second)
     for name, G in alone(SPREADS[spread], **settings).items():
         torch.testing.assert_close(first[name], G, atol=1e-6, rtol=1e-6)  # sums in another order
 
@@ -299,13 +295,13 @@ def test_only_ranges_and_counts_travel_and_no_objects(ranks):
 
 def test_a_process_group_of_one_keeps_to_itself(ranks):
     for share, G in zip(([0, 1], [2, 3, 4]), ranks.values(update_in_groups_of_one), strict=True):
-        assert same(G, alone([share]))
+        assert same_matrices(G, alone([share]))
 
 
 def test_layers_that_only_one_process_calls(ranks):
     first, second = ranks.values(update_where_one_process_calls_other_layers)
-    assert same(first, second)
-    assert same({"wide": first["wide"]}, {"wide": build(net=TinyNet)[2].update([images(seed=1)])["wide"]})
+    assert same_matrices(first, second)
+    assert same_matrices({"wide": first["wide"]}, {"wide": build(net=TinyNet)[2].update([images(seed=1)])["wide"]})
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -313,9 +309,9 @@ def test_layers_that_only_one_process_calls(ranks):
 @pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
 def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumulate):
     (first, scalings), (second, other_scalings) = ranks.values(train, how, apply, accumulate)
-    assert same(first, second)
-    assert same(scalings, some_scalings())
-    assert same(other_scalings, some_scalings())
+    assert same_matrices(first, second)
+    assert same_matrices(scalings, some_scalings())
+    assert same_matrices(other_scalings, some_scalings())
 
     torch.manual_seed(0)
     model = TinyNet()
@@ -336,11 +332,15 @@ def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumu
 @pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
 def test_updates_leave_the_training_as_it_was(ranks, how, spread):
     for plain, measured in ranks.values(train_around_updates, how, SPREADS[spread]):
-        assert same(plain, measured)
+        assert same_matrices(plain, measured)
 
 
 @pytest.mark.parametrize("how", WRAPPERS)
 def test_the_state_is_whole_on_every_process(ranks, how):
-    for G, restored in ranks.values(resume, how):
-        assert same(G, restored)
-        assert same(G, alone(([0, 1], [2])))
+    sgs = build()[2]
+    sgs.update([images(seed=number) for number in range(3)])
+    for G, restored_G, S, restored_S in ranks.values(resume, how):
+        assert same_matrices(G, restored_G)
+        assert same_matrices(G, sgs.scalings)
+        assert same_matrices(S, restored_S)
+        assert same_matrices(S, sgs.dependence)

@@ -5,6 +5,7 @@ import torch
 from scipy.optimize import nnls
 
 from spatialgrad import explain, scaling_from_dependence, scaling_from_masks, scaling_from_ratios
+from spatialgrad.sgs.matrices import mean_dependence
 
 
 def test_the_k_transform_comes_before_the_mean_over_channels():
@@ -26,6 +27,13 @@ def test_channels_without_information_are_left_out():
     with_nan = torch.cat([S, torch.full((2, 3, 3), torch.nan)])
     torch.testing.assert_close(scaling_from_dependence(with_nan), scaling_from_dependence(S))
     assert torch.equal(scaling_from_dependence(with_nan[3:]), torch.ones(3, 3))
+
+
+def test_the_mean_dependence_leaves_out_channels_without_information():
+    S = torch.rand(3, 3, 3)
+    S[1, 0, 0] = torch.nan
+    torch.testing.assert_close(mean_dependence(S), S[[0, 2]].mean(0))
+    assert mean_dependence(S[1:2]).isnan().all()
 
 
 def test_zeros_stay_strictly_positive():

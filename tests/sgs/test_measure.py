@@ -18,6 +18,7 @@ from spatialgrad import (
     normalized_mutual_information,
     scaling_from_dependence,
 )
+from support.common import same_matrices
 from support.scaling import build, images, measured, small_net, train
 
 
@@ -181,6 +182,45 @@ class TestMeasuring:
             sgs.update([images()], forward=lambda model, batch: model[0](batch))
 
 
+class TestDependence:
+    def test_the_mean_over_informative_channels(self):
+        _, _, sgs = build()
+        assert sgs.dependence == {}
+        x = images()
+        x[:, 1] = 0.5  # constant, but for the border of zeros
+        x[:, 2] = 0
+        sgs.update(x)
+        S = normalized_mutual_information(x, 3, padding=1)
+        assert S[2].isnan().all()
+        torch.testing.assert_close(sgs.dependence["0"], S[:2].mean(0))
+        assert sgs.dependence["3"].shape == (1, 3)
+        assert sgs.measure == "mutual-information"
+
+    def test_with_k_1_the_scaling_is_the_dependence(self):
+        _, _, sgs = build(k=1, dependence="autocorrelation")
+        G = sgs.update(images())
+        for name, S in sgs.dependence.items():
+            torch.testing.assert_close(G[name], (S / S.mean()).float())
+
+    def test_a_layer_without_information_has_none(self):
+        _, _, sgs = build()
+        sgs.update(images())
+        assert set(sgs.dependence) == {"0", "3"}
+        other = torch.rand(4, 8, 9, 9)
+        with pytest.warns(NoEffectWarning, match="0 have inputs without information"):
+            sgs.update([torch.zeros(4, 3, 12, 12)], forward=lambda model, x: (model[0](x), model[3](other)))
+        assert set(sgs.dependence) == {"3"}
+
+    def test_a_layer_that_is_not_called_keeps_the_last_one(self):
+        _, _, sgs = build()
+        sgs.update(images())
+        before = sgs.dependence
+        with pytest.warns(NoEffectWarning, match="3 were not called"):
+            sgs.update([images()], forward=lambda model, x: model[0](x))
+        assert torch.equal(sgs.dependence["3"], before["3"])
+        assert not torch.equal(sgs.dependence["0"], before["0"])
+
+
 class TestNothingElseChanges:
     def test_parameters_buffers_flags_hooks_random_states_and_gradients(self):
         model, optimizer, sgs = build()
@@ -247,14 +287,15 @@ class TestNothingElseChanges:
     def test_an_error_changes_nothing(self):
         model, _, sgs = build()
         sgs.update(images())
-        G = sgs.scalings
+        G, S = sgs.scalings, sgs.dependence
         good, bad = images(), images()
         bad[3, 1, 2, 2] = math.nan
         flags = [m.training for m in model.modules()]
         state = torch.get_rng_state()
         with pytest.raises(ValueError, match=r"input of '0'.*NaN or infinite"):
             sgs.update([good, bad])
-        assert all(torch.equal(value, G[name]) for name, value in sgs.scalings.items())
+        assert same_matrices(sgs.scalings, G)
+        assert same_matrices(sgs.dependence, S)
         assert sgs.num_updates == 1
         assert [m.training for m in model.modules()] == flags
         assert torch.equal(torch.get_rng_state(), state)

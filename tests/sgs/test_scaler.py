@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
+from support.common import same_matrices
 from support.scaling import build, images, small_net, train
 
 
@@ -84,7 +85,8 @@ class TestState:
         _, _, fresh = build()
         fresh.load_state_dict(torch.load(file, weights_only=True))
         assert fresh.num_updates == 1
-        assert all(torch.equal(value, fresh.scalings[name]) for name, value in sgs.scalings.items())
+        assert same_matrices(fresh.scalings, sgs.scalings)
+        assert same_matrices(fresh.dependence, sgs.dependence)
 
     def test_another_architecture_is_refused(self):
         _, _, sgs = build()
@@ -92,18 +94,28 @@ class TestState:
         other = build(nn.Sequential(nn.Conv2d(3, 4, 5)))[2].state_dict()
         with pytest.raises(ValueError, match="another architecture: missing 3"):
             sgs.load_state_dict(other)
-        wrong_kernel = {"scalings": {"0": torch.ones(5, 5), "3": torch.ones(1, 3)}, "num_updates": 3}
-        with pytest.raises(ValueError, match=r"'0' has shape \(5, 5\)"):
-            sgs.load_state_dict(wrong_kernel)
-        with pytest.raises(ValueError, match="Not a state_dict"):
-            sgs.load_state_dict({"model": 1})
+        good = build(scalings=scaling_from_ratios(2, 4), dependence=None)[2].state_dict() | {"num_updates": 3}
+        for key in ("scalings", "dependence"):
+            wrong_kernel = good | {key: good[key] | {"0": torch.ones(5, 5)}}
+            with pytest.raises(ValueError, match=r"'0' has shape \(5, 5\)"):
+                sgs.load_state_dict(wrong_kernel)
+            with pytest.raises(ValueError, match="unexpected 9"):
+                sgs.load_state_dict(good | {key: good[key] | {"9": torch.ones(3, 3)}})
+            with pytest.raises(ValueError, match=f"Not a state_dict.* instead of .*{key}"):
+                sgs.load_state_dict({name: value for name, value in good.items() if name != key})
         assert sgs.num_updates == 0
-        assert all(torch.equal(value, before[name]) for name, value in sgs.scalings.items())
+        assert sgs.dependence == {}
+        assert same_matrices(sgs.scalings, before)
+        sgs.load_state_dict(good)
+        assert sgs.num_updates == 3
 
-    def test_scalings_are_a_copy(self):
+    def test_scalings_and_dependence_are_copies(self):
         _, _, sgs = build()
         sgs.scalings["0"].zero_()
         assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
+        sgs.update(images())
+        sgs.dependence["0"].zero_()
+        assert sgs.dependence["0"][1, 1] == 1
 
     def test_set_scalings(self):
         _, _, sgs = build()

@@ -111,10 +111,14 @@ def train_by_hand_(model, optimizer, data, scalings, apply="gradient"):
         step_by_hand_(model, optimizer, scalings, apply)
 
 
+def same_matrices(left, right):
+    """Bit for bit, by name."""
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
 def same_weights(model, reference):
     """Bit for bit."""
-    mine, other = model.state_dict(), reference.state_dict()
-    return mine.keys() == other.keys() and all(torch.equal(mine[name], other[name]) for name in mine)
+    return same_matrices(model.state_dict(), reference.state_dict())
 
 
 def define_torchvision_operators():

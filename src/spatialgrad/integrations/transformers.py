@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,13 +104,17 @@ def _kept(state: Any) -> dict[str, Any]:
 
 
 def _to_json(state: dict[str, Any]) -> dict[str, Any]:
-    scaling = state["scaling"]
     # JSON preserves floats exactly.
-    numbers = {name: values.tolist() for name, values in scaling["scalings"].items()}
-    return {**state, "scaling": {**scaling, "scalings": numbers}}
+    return _with_matrices(state, lambda matrix: matrix.tolist())
 
 
 def _from_json(state: dict[str, Any]) -> dict[str, Any]:
-    scaling = state["scaling"]
-    tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in scaling["scalings"].items()}
-    return {**state, "scaling": {**scaling, "scalings": tensors}}
+    return _with_matrices(state, lambda numbers: torch.tensor(numbers, dtype=torch.float64))
+
+
+def _with_matrices(state: dict[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a state with every scaling and every dependence converted."""
+    scaling = dict(state["scaling"])
+    for key in ("scalings", "dependence"):
+        scaling[key] = {name: convert(matrix) for name, matrix in scaling[key].items()}
+    return {**state, "scaling": scaling}

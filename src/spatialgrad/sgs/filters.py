@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.matrices import check_scaling
+from spatialgrad.sgs.matrices import check_scaling, check_shape
 from spatialgrad.torch_utils.distributed import local_part
 from spatialgrad.torch_utils.modules import Convolution
 
@@ -34,6 +34,19 @@ class Filters:
         """Raise `ValueError` unless every scaling fits its convolution."""
         for name, scaling in scalings.items():
             check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))
+
+    def check_state(self, scalings: Mapping[str, Tensor], dependence: Mapping[str, Tensor]) -> None:
+        """Raise `ValueError` unless saved scalings, and the dependence beside them, belong to these convolutions."""
+        missing = sorted(set(self._convolutions) - set(scalings))
+        unexpected = sorted((set(scalings) | set(dependence)) - set(self._convolutions))
+        if missing or unexpected:
+            raise ValueError(
+                "The state_dict belongs to another architecture: "
+                f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
+            )
+        self.check(scalings)
+        for name, S in dependence.items():
+            check_shape(f"The dependence of {name!r}", S, tuple(self._convolutions[name].kernel_size))
 
     def copy_(self, scalings: Mapping[str, Tensor]) -> None:
         """Replace scalings by qualified name."""

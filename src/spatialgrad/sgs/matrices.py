@@ -43,7 +43,7 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
             f"of shape {tuple(dependence.shape)}."
         )
     usable = informative_channels(dependence)
-    S = torch.where(usable.view(-1, *(1,) * (dependence.dim() - 1)), dependence, 0.0)
+    S = torch.where(_like(usable, dependence), dependence, 0.0)
     if bool(((S < -ROUNDING) | (S > 1 + ROUNDING)).any()):
         raise ValueError(f"S must lie between 0 and 1, got values from {S.min():.6g} to {S.max():.6g}.")
     S = S.clamp(0, 1)
@@ -51,6 +51,19 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
         return torch.ones_like(dependence[0])
     transformed = k * S / ((k - 1) * S + 1)
     return _with_mean_one(transformed.sum(0) / usable.sum())
+
+
+def mean_dependence(dependence: Tensor) -> Tensor:
+    """Average S over the channels that carry information.
+
+    Args:
+        dependence: S of shape (channels, *kernel_size); channels with a NaN carry no information and are left out.
+
+    Returns:
+        Shape kernel_size; NaN if no channel carries information.
+    """
+    usable = informative_channels(dependence)
+    return torch.where(_like(usable, dependence), dependence, 0.0).sum(0) / usable.sum()
 
 
 def informative_channels(dependence: Tensor) -> Tensor:
@@ -171,13 +184,22 @@ def check_k(k: float) -> None:
         raise ValueError(f"Invalid k: {k}; it must be a positive number (the paper's default is 5).")
 
 
+def check_shape(what: str, matrix: Tensor, kernel_size: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless `matrix` has one value per position of a kernel."""
+    if not isinstance(matrix, Tensor) or tuple(matrix.shape) != kernel_size:
+        got = f"shape {tuple(matrix.shape)}" if isinstance(matrix, Tensor) else f"type {type(matrix).__name__}"
+        raise ValueError(f"{what} has {got}; its kernel needs shape {kernel_size}.")
+
+
 def check_scaling(name: str, scaling: Tensor, kernel_size: tuple[int, ...]) -> None:
     """Raise `ValueError` unless `scaling` can multiply the kernel of the convolution `name`."""
-    if not isinstance(scaling, Tensor) or tuple(scaling.shape) != kernel_size:
-        got = f"shape {tuple(scaling.shape)}" if isinstance(scaling, Tensor) else type(scaling).__name__
-        raise ValueError(f"The scaling of {name!r} has {got}; its kernel needs shape {kernel_size}.")
+    check_shape(f"The scaling of {name!r}", scaling, kernel_size)
     if not bool(scaling.isfinite().all()) or bool((scaling < 0).any()):
         raise ValueError(f"The scaling of {name!r} must be finite and non-negative, got\n{scaling}")
+
+
+def _like(per_channel: Tensor, values: Tensor) -> Tensor:
+    return per_channel.view(-1, *(1,) * (values.dim() - 1))
 
 
 def _with_mean_one(scaling: Tensor) -> Tensor:

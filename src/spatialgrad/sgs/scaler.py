@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
 from spatialgrad.sgs.filters import Filters
 from spatialgrad.sgs.layers import select_convolutions, summarize_skipped
-from spatialgrad.sgs.matrices import check_k, informative_channels, scaling_from_dependence
+from spatialgrad.sgs.matrices import check_k, mean_dependence, scaling_from_dependence
 from spatialgrad.sgs.measure import Dependence, check_dependence, estimator_factory, measure_dependence
 from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice, choose_place
 from spatialgrad.torch_utils.loaders import Forward
@@ -45,6 +45,7 @@ class SpatialGradientScaling:
         process_group: The processes that train together; by default all of them.
 
     Attributes:
+        measure: The argument `dependence`: how S is measured.
         num_updates: Number of updates so far.
         skipped: The reason for every convolution that takes no part, by qualified name.
 
@@ -78,7 +79,7 @@ class SpatialGradientScaling:
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
         check_settings(k, dependence, warmup, every, apply, bins)
-        self.k, self.dependence, self.warmup, self.every = k, dependence, warmup, every
+        self.k, self.measure, self.warmup, self.every = k, dependence, warmup, every
         self.bins, self.drop_near, self.process_group = bins, drop_near, process_group
         self.num_updates = 0
         self._requested_apply = apply
@@ -100,6 +101,7 @@ class SpatialGradientScaling:
                 "the model was moved, wrapped or sharded."
             )
         self._filters = Filters({name: convs[0] for name, convs in self._convolutions.items()})
+        self._dependence: dict[str, Tensor] = {}
         self._reported: set[str] = set()
         self._hooks: list[StepHook] = []
         if scalings is not None:
@@ -132,7 +134,7 @@ class SpatialGradientScaling:
         That is before epoch `warmup`, and then before every epoch that is a multiple of `every`. Epochs count from 0:
         with ``warmup=1, every=5``, updates come before epochs 1, 5, 10, 15, …
         """
-        if self.dependence is None or epoch < self.warmup:
+        if self.measure is None or epoch < self.warmup:
             return False
         return epoch == self.warmup or epoch % self.every == 0
 
@@ -151,12 +153,12 @@ class SpatialGradientScaling:
         Returns:
             The new scalings by qualified name.
         """
-        if self.dependence is None:
+        if self.measure is None:
             raise RuntimeError("These scalings are static (dependence=None); use set_scalings to change them.")
         found = measure_dependence(
             self._model,
             self._convolutions,
-            estimator_factory(self.dependence, bins=self.bins, drop_near=self.drop_near),
+            estimator_factory(self.measure, bins=self.bins, drop_near=self.drop_near),
             data,
             batches=batches,
             forward=forward,
@@ -165,9 +167,11 @@ class SpatialGradientScaling:
         )
         new = {name: self._scaling(name, S) for name, S in found.items()}
         self._report_once([n for n in self._convolutions if n not in found], "were not called in the forward pass")
-        idle = [name for name, S in found.items() if not bool(informative_channels(S).any())]
+        means = {name: mean_dependence(S) for name, S in found.items()}
+        idle = [name for name, S in means.items() if bool(S.isnan().any())]
         self._report_once(idle, "have inputs without information and keep a uniform scaling")
         self._filters.copy_(new)
+        self._dependence = {name: S for name, S in (self._dependence | means).items() if name not in idle}
         self.num_updates += 1
         return self.scalings
 
@@ -175,6 +179,15 @@ class SpatialGradientScaling:
     def scalings(self) -> dict[str, Tensor]:
         """A copy of the current G of every convolution, by qualified name."""
         return self._filters.scalings()
+
+    @property
+    def dependence(self) -> dict[str, Tensor]:
+        """A copy of the last measured S of every convolution, by qualified name.
+
+        S is averaged over the channels that carry information, so its shape is the kernel size. A convolution is
+        missing before its first update, and if none of its channels carried information in the last one.
+        """
+        return {name: S.clone() for name, S in self._dependence.items()}
 
     def set_scalings(self, scalings: Mapping[str, Tensor] | Tensor) -> None:
         """Replace scalings.
@@ -195,25 +208,24 @@ class SpatialGradientScaling:
         self._filters.copy_(scalings)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training run needs: the scalings and the number of updates."""
-        return {"scalings": self.scalings, "num_updates": self.num_updates}
+        """Return what a resumed training run needs: scalings, the last dependence, and the number of updates."""
+        return {"scalings": self.scalings, "dependence": self.dependence, "num_updates": self.num_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state; one of another architecture raises `ValueError` and changes nothing."""
-        if not {"scalings", "num_updates"} <= set(state):
-            raise ValueError(f"Not a state_dict of SpatialGradientScaling: it holds {', '.join(state) or 'nothing'}.")
-        missing = sorted(set(self._convolutions) - set(state["scalings"]))
-        unexpected = sorted(set(state["scalings"]) - set(self._convolutions))
-        if missing or unexpected:
+        expected = ("scalings", "dependence", "num_updates")
+        if not set(expected) <= set(state):
             raise ValueError(
-                "The state_dict belongs to another architecture: "
-                f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
+                f"Not a state_dict of SpatialGradientScaling: it holds {', '.join(state) or 'nothing'} instead of "
+                f"{', '.join(expected)}."
             )
-        self.set_scalings(state["scalings"])
+        self._filters.check_state(state["scalings"], state["dependence"])
+        self._filters.copy_(state["scalings"])
+        self._dependence = {name: S.clone() for name, S in state["dependence"].items()}
         self.num_updates = int(state["num_updates"])
 
     def __repr__(self) -> str:
-        kind: Any = self.dependence
+        kind: Any = self.measure
         if callable(kind):
             kind = getattr(kind, "__name__", type(kind).__name__)
         where = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
@@ -241,11 +253,9 @@ class SpatialGradientScaling:
 
     def _names_by_optimizer(self, optimizers: list[Optimizer]) -> dict[Optimizer, list[str]]:
         """Return the convolutions that each optimizer trains."""
+        weights = {name: id(convs[0].weight) for name, convs in self._convolutions.items()}
         held = {optimizer: parameter_ids(optimizer) for optimizer in optimizers}
-        return {
-            optimizer: [name for name, convs in self._convolutions.items() if id(convs[0].weight) in ids]
-            for optimizer, ids in held.items()
-        }
+        return {optimizer: [name for name, key in weights.items() if key in ids] for optimizer, ids in held.items()}
 
     def _missing(self, names: Mapping[Optimizer, list[str]]) -> list[str]:
         held = {name for group in names.values() for name in group}
