@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from spatialgrad.report.statistics import Comparison, compare_paired, correct, holm, summarize
+from spatialgrad.report.statistics import (
+    Comparison,
+    compare_paired,
+    correct,
+    correlation,
+    holm,
+    rank_correlation,
+    summarize,
+)
 
 
 def test_mean_and_sample_deviation_by_hand():
@@ -130,3 +138,20 @@ def test_a_winner_needs_pairs_an_interval_without_zero_and_a_corrected_p_value()
     assert not Comparison(n=3, difference=1.0, low=-0.1, high=1.5, p=0.01, holm=0.02).better
     assert not Comparison(n=3, difference=1.0, low=0.5, high=1.5, p=0.01).better
     assert Comparison(n=3, difference=-1.0, low=-1.5, high=-0.5, p=0.01, holm=0.02).worse
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=12))
+def test_correlations_are_scipys(pairs):
+    xs, ys = zip(*pairs, strict=True)
+    for ours, theirs in ((correlation, stats.pearsonr), (rank_correlation, stats.spearmanr)):
+        if len(set(xs)) == 1 or len(set(ys)) == 1:
+            assert ours(xs, ys) is None
+        else:
+            assert ours(xs, ys) == pytest.approx(theirs(xs, ys).statistic, abs=1e-9)
+
+
+def test_correlations_need_three_pairs_and_survive_huge_numbers():
+    assert correlation([1, 2], [1, 2]) is None
+    assert correlation([1 + 1e-15, 1.0, 1.0], [1, 2, 3]) is None
+    assert correlation([0.0, 1e300, 2e300], [1.0, 2.0, 3.0]) == pytest.approx(1)

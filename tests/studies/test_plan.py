@@ -9,7 +9,7 @@ from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.run.console import StudyReporter
 from spatialgrad.studies.run.runner import Runner
-from spatialgrad.studies.study import Arm
+from spatialgrad.studies.study import Arm, Search
 from spatialgrad.train import ConfigError, OtherConfigError
 from spatialgrad.train.engine.signals import Stop
 from support.studies import InProcess, tiny_config, tiny_study
@@ -52,11 +52,39 @@ def test_equal_configs_are_trained_once(tmp_path):
 
 
 def test_points_that_are_arms_are_trained_once(tmp_path):
-    plan = make_plan(get_study("k-search"), "pocket", tmp_path)
-    assert len(plan.jobs) == 8
+    study = get_study("k-search")
+    config = study.arms("pocket")[1].config
+    searches = (Search(name="shared", config=config, grid={"scaling.k": (2.0, 3.0)}),)
+    plan = make_plan(replace(study, searches=lambda scale: searches), "pocket", tmp_path)
+    assert len(plan.jobs) == 7
     (search,) = plan.record.searches
     arms = {run.folder for arm in plan.record.arms for run in arm.runs}
     assert {run.folder for point in search.points for run in point.runs} < arms
+
+
+def test_a_search_that_tunes_no_arm_is_part_of_the_whole_study_only(tmp_path):
+    study = get_study("k-search")
+    plan = make_plan(study, "pocket", tmp_path)
+    assert [search.name for search in plan.searches] == ["k-of-vgg-11"]
+    assert folders(plan)[:6] == [f"searches/k-of-vgg-11/point-{number}/seed0" for number in range(6)]
+    assert len(plan.jobs) == 6 + 7
+
+
+def test_a_part_of_a_study_remembers_what_it_leaves_out(tmp_path):
+    study = get_study("cifar")
+    first = make_plan(study, "pocket", tmp_path, only=["origin"]).record
+    assert first.only == ("origin",)
+    assert first.omitted == tuple(f"Fashion-MNIST · {label}" for label in ("DBB", "DyRep", "SGS (ours)"))
+    first.write(tmp_path)
+    assert read_study(tmp_path) == first
+    second = make_plan(study, "pocket", tmp_path, only=["sgs"]).record
+    assert (second.only, len(second.omitted)) == (("origin", "sgs"), 2)
+    # Planned by two commands at once.
+    other = make_plan(study, "pocket", tmp_path / "other", only=["dbb", "dyrep"]).record
+    joined = other.joined(make_plan(study, "pocket", tmp_path / "another", only=["dbb", "sgs"]).record)
+    assert (joined.only, joined.omitted) == (("dbb", "dyrep", "sgs"), ("Fashion-MNIST · Origin",))
+    whole = make_plan(study, "pocket", tmp_path).record
+    assert (whole.only, whole.omitted) == ((), ())
 
 
 def test_only_some_arms(tmp_path):
@@ -72,7 +100,6 @@ def test_only_keeps_what_arms_need(tmp_path):
     study = get_study("search-methods")
     assert len(make_plan(study, "paper", tmp_path, only=["grid"], num_seeds=1).jobs) == 49 + 1
     assert len(make_plan(study, "paper", tmp_path, only=["origin"], num_seeds=1).jobs) == 1
-    # The points of this search are arms, and only one of them is asked for.
     plan = make_plan(get_study("k-search"), "pocket", tmp_path, only=["k = 3"])
     assert len(plan.jobs) == 1
     assert not plan.searches

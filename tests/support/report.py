@@ -83,7 +83,10 @@ def write_run(folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epoc
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "timings.jsonl").write_text(json.dumps({"session": "2026-03-04T05:06:07+00:00", "step": 0}) + "\n")
     if layers:
-        updates = [{"step": 10 * e, "epoch": e, "update": e, "scalings": made_up(layers, e)} for e in range(1, done)]
+        updates = [
+            {"step": 10 * e, "epoch": e, "update": e, "scalings": made_up(layers, e), "dependence": decaying(layers, e)}
+            for e in range(1, done)
+        ]
         (folder / "scalings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in updates))
     if state == "failed":
         record_failure(folder, "the loss is not a number any more after step 20", 3)
@@ -119,15 +122,21 @@ def write_run(folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epoc
 def made_up(layers, epoch):
     """A G of every layer, more centred with depth and time, with mean 1."""
     found = {}
-    for depth, (name, size) in enumerate(layers):
-        middle = size // 2
-        raw = [
-            [math.exp(-0.12 * (depth + epoch) * math.hypot(i - middle, j - middle)) for j in range(size)]
-            for i in range(size)
-        ]
+    for (name, size), raw in zip(layers, decaying(layers, epoch).values(), strict=True):
         mean = sum(map(sum, raw)) / size**2
         found[name] = [[value / mean for value in row] for row in raw]
     return found
+
+
+def decaying(layers, epoch):
+    """An S of every layer that falls exponentially with the distance, faster with depth and time."""
+    return {
+        name: [
+            [math.exp(-0.12 * (depth + epoch) * math.hypot(i - size // 2, j - size // 2)) for j in range(size)]
+            for i in range(size)
+        ]
+        for depth, (name, size) in enumerate(layers)
+    }
 
 
 def table_1(folder, **fields):
@@ -256,7 +265,15 @@ def real_study(folder, *, seeds=(0, 1), epochs=3):
         title="What the scalings learn",
         shows="Figures 5 and 7",
         scale="pocket",
-        figures=("learning-curves", "overhead", "scalings", "kernel-magnitudes"),
+        figures=(
+            "learning-curves",
+            "overhead",
+            "scalings",
+            "centre-share",
+            "dependence",
+            "kernel-magnitudes",
+            "kernel-similarity",
+        ),
     )
     written.write(folder)
     return written

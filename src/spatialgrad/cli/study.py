@@ -62,7 +62,8 @@ def study_run(
 
     Args:
         name: A name from `spatialgrad study list`.
-        scale: paper: the published settings. desk: evidence without a GPU. pocket: everything in minutes, no claims.
+        scale: paper: the paper's networks, data and training. desk: evidence without a GPU. pocket: everything in
+            minutes, no claims.
         seeds: Number of runs per arm, with seeds 0, 1, ...; a larger number extends an existing study.
         only: Run only the arms whose group and label contain every word of one of these texts.
         out: The study's folder; by default studies/NAME-SCALE.

@@ -54,12 +54,15 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         if arm.backbone is not None:
             own.append(f"backbone from {arm.backbone}")
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
+        if arm.published_for:
+            published = f"{arm.published_for}: {published}"
         table.add_row(*map(Text, (*arm.group.values(), arm.label, published or "–", ", ".join(own))))
     numbers = {"arm": len(arms), "seed": study.num_seeds[scale], "run": len(plan.jobs)}
     counts = [counted(number, noun) for noun, number in numbers.items()]
     duration = study.times.get(scale, "duration unknown") if not only else "part of the study"
     parts: list[RenderableType] = [
-        Text(f"{study.title} ({study.shows})\n{study.question}\n\nscale {scale}: {study.differences.get(scale, '')}"),
+        Text(f"{study.title_at(scale)} ({study.shows})\n{study.question}\n"),
+        Text(f"scale {scale}: {study.differences.get(scale, '')}"),
         Text(f"{', '.join(counts)} in total, {duration}\n"),
         table,
         Text("\ncommon settings: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),

@@ -24,10 +24,12 @@ Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Scalings:
-    """G of every layer at one update."""
+    """G of every layer at one update, and the S that it was made from."""
 
     epoch: int
     layers: Mapping[str, Matrix]
+    dependence: Mapping[str, Matrix] = field(default_factory=dict)
+    """S by layer, where it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,12 +291,17 @@ def _read_scalings(folder: Path, complain: Complain) -> tuple[Scalings, ...]:
     updates: list[Scalings] = []
     unreadable: set[str] = set()
     for entry in read_entries(folder / SCALINGS, complain):
-        values = entry.get("scalings")
-        layers = {name: matrix(G) for name, G in values.items()} if isinstance(values, dict) else {}
-        unreadable |= {name for name, G in layers.items() if G is None}
-        found = {name: G for name, G in layers.items() if G is not None}
+        found: dict[str, Matrix] = {}
+        measured: dict[str, Matrix] = {}
+        for kind, readable in (("scalings", found), ("dependence", measured)):
+            values = entry.get(kind)
+            for name, each in values.items() if isinstance(values, dict) else ():
+                if (parsed := matrix(each)) is None:
+                    unreadable.add(name)
+                else:
+                    readable[name] = parsed
         if found:
-            updates.append(Scalings(epoch=int(number(entry, "epoch") or 0), layers=found))
+            updates.append(Scalings(epoch=int(number(entry, "epoch") or 0), layers=found, dependence=measured))
     if unreadable:
         complain(f"{SCALINGS} has no matrix for {', '.join(sorted(unreadable)[:3])}")
     return tuple(updates)

@@ -11,7 +11,7 @@ from spatialgrad.report.load import RunResults, StudyResults
 
 NO_CLAIM = "Pocket scale checks in minutes that the pipeline works. It makes no claim about accuracy."
 SCALE_TEXTS = {
-    "paper": "paper: the published settings",
+    "paper": "paper: the paper's networks, data and training",
     "desk": "desk: evidence without a GPU",
     "pocket": "pocket: the whole pipeline in minutes, no claim about accuracy",
 }

@@ -134,5 +134,29 @@ def holm(p_values: Sequence[float], pending: int = 0) -> list[float]:
     return corrected
 
 
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Pearson's correlation; None for fewer than three pairs, or if either does not vary."""
+    if len(xs) < LEAST_PAIRS:
+        return None
+    x, y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    spreads = [math.hypot(*(value - mean for value in values)) for values, mean in ((xs, x), (ys, y))]
+    sizes = [max(map(abs, values)) for values in (xs, ys)]
+    if any(spread <= 1e-9 * size for spread, size in zip(spreads, sizes, strict=True)):  # equal but for rounding
+        return None
+    return math.fsum((a - x) / spreads[0] * ((b - y) / spreads[1]) for a, b in zip(xs, ys, strict=True))
+
+
+def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Spearman's rank correlation; None for fewer than three pairs, or if either does not vary."""
+    return correlation(_ranks(xs), _ranks(ys))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value; equal values share the mean of their ranks."""
+    ordered = sorted(values)
+    first = {value: ordered.index(value) for value in ordered}
+    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]
+
+
 def _p(comparison: Comparison | None) -> float:
     return 1.0 if comparison is None or comparison.p is None else comparison.p

@@ -69,7 +69,8 @@ def make_plan(
         scale: paper, desk or pocket.
         folder: The study's folder; it may already hold the same study.
         num_seeds: Number of seeds (0, 1, ...); by default the study's number for the scale.
-        only: Run only the arms whose group and label contain every word of one of these texts. All by default.
+        only: Run only the arms whose group and label contain every word of one of these texts, and the searches that
+            tune them. By default all arms and all searches.
         changes: Fields to change in every config, by dotted name: where a run computes, not what.
         note: A remark for the record; an empty one keeps the existing remark.
 
@@ -86,7 +87,7 @@ def make_plan(
     places = _Places()
     arm_places = {arm.key: places.of(arm.config, f"runs/{arm.key}", arm) for arm in arms}
     searches = {search.name: (search, _points(search, places)) for search in study.searches(scale)}
-    wanted = [name for name, (_, points) in searches.items() if _is_wanted(name, points, chosen, arm_places)]
+    wanted = [name for name in searches if not only or any(arm.tuned_by == name for arm in chosen)]
 
     if before is not None:
         _check_same_study(before, study, scale, arms, folder)
@@ -97,13 +98,16 @@ def make_plan(
         for arm in arms
         if arm in chosen or arm.key in earlier
     )
+    planned = {arm.key for arm in arm_records}
+    left_out = [arm for arm in arms if arm.shown and arm.key not in planned]
+    omitted = tuple(" · ".join([*arm.group.values(), arm.label]) for arm in left_out)
     recorded = {*wanted, *(search.name for search in before.searches)} if before else set(wanted)
     search_records = {
         name: _search_record(search, points) for name, (search, points) in searches.items() if name in recorded
     }
     record = StudyRecord(
         name=study.name,
-        title=study.title,
+        title=study.title_at(scale),
         shows=study.shows,
         question=study.question,
         scale=scale,
@@ -117,6 +121,8 @@ def make_plan(
         arms=arm_records,
         searches=tuple(search_records.values()),
         note=note or (before.note if before else ""),
+        only=tuple(dict.fromkeys([*(before.only if before else ()), *only])) if omitted else (),
+        omitted=omitted,
     )
     jobs: dict[Path, Job] = {}
     for name in wanted:
@@ -186,12 +192,6 @@ def _points(search: Search, places: _Places) -> list[tuple[dict[str, Any], Train
     ]
 
 
-def _is_wanted(name: str, points: Iterable[Any], chosen: Sequence[Arm], arm_places: dict[str, str]) -> bool:
-    """Whether a search tunes a chosen arm, or consists of chosen arms only."""
-    places = {arm_places[arm.key] for arm in chosen}
-    return any(arm.tuned_by == name for arm in chosen) or all(place in places for _, _, place in points)
-
-
 def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
     """The chosen arms, after the arms that train their backbones."""
     needed = {arm.backbone for arm in chosen if arm.backbone is not None}
@@ -234,6 +234,7 @@ def _arm_record(arm: Arm, place: str, seeds: Iterable[int]) -> ArmRecord:
         runs=_runs(place, seeds),
         layers=arm.layers,
         backbone=arm.backbone,
+        published_for=arm.published_for,
     )
 
 

@@ -56,6 +56,8 @@ class ArmRecord:
     """Layers shown in the paper's figure; see `Arm`."""
     backbone: str | None = None
     """Key of the arm that trains the backbone."""
+    published_for: str = ""
+    """What the paper measured, where this arm trains something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +99,10 @@ class StudyRecord:
     searches: tuple[SearchRecord, ...] = ()
     note: str = ""
     """A remark of the user (`--note`)."""
+    only: tuple[str, ...] = ()
+    """The texts of `--only` that select these arms; empty if the study is complete."""
+    omitted: tuple[str, ...] = ()
+    """Names of the study's arms that were not selected."""
     format: int = field(default=FORMAT)
 
     def joined(self, other: StudyRecord) -> StudyRecord:
@@ -109,12 +115,15 @@ class StudyRecord:
         keys = {arm.key for arm in arms}
         arms += [arm for arm in other.arms if arm.key not in keys]
         names = {search.name for search in self.searches}
+        omitted = tuple(name for name in self.omitted if name in other.omitted)
         return replace(
             self,
             arms=tuple(arms),
             searches=(*self.searches, *(search for search in other.searches if search.name not in names)),
             seeds=tuple(sorted({*self.seeds, *other.seeds})),
             note=self.note or other.note,
+            only=tuple(dict.fromkeys([*self.only, *other.only])) if omitted else (),
+            omitted=omitted,
         )
 
     def write(self, folder: Path) -> None:
@@ -157,7 +166,7 @@ def read_study(folder: Path | str) -> StudyRecord:
             )
             for search in values.pop("searches")
         )
-        values |= {name: tuple(values[name]) for name in ("seeds", "figures")}
+        values |= {name: tuple(values[name]) for name in ("seeds", "figures", "only", "omitted")}
         return StudyRecord(**values, arms=arms, searches=searches)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not a study folder: {path} cannot be read ({error})") from error

@@ -14,17 +14,29 @@ from spatialgrad.train.config.groups import TrainConfig
 
 Scale = Literal["paper", "desk", "pocket"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-"""paper: the published settings. desk: evidence without a GPU. pocket: the whole pipeline in minutes, no claims."""
+"""paper: the paper's networks, data and training. desk: evidence without a GPU. pocket: the whole pipeline in minutes,
+no claims."""
 
 Layout = Literal["rows", "columns"]
 """rows: a table with one row per arm. columns: one row per group, with its arms side by side."""
 
 FigureName = Literal[
-    "cost", "k-curve", "scalings", "kernel-magnitudes", "distances", "learning-curves", "overhead", "examples"
+    "cost",
+    "k-curve",
+    "scalings",
+    "dependence",
+    "centre-share",
+    "kernel-magnitudes",
+    "kernel-similarity",
+    "distances",
+    "learning-curves",
+    "overhead",
+    "examples",
 ]
-"""cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time.
-kernel-magnitudes: mean |W| with and without scaling. distances: between a branched and a scaled network (method
-lemma)."""
+"""cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time. dependence:
+S over distance and depth. centre-share: share of the centre in G, over depth and time. kernel-magnitudes: mean |W| with
+and without scaling. kernel-similarity: correlation of G and |W|. distances: between a branched and a scaled network
+(method lemma)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +73,8 @@ class Arm:
     """Whether the other arms of the group are compared with this one."""
     published: tuple[Published, ...] = ()
     """What the paper prints: its own value first, then quoted ones."""
+    published_for: str = ""
+    """What the paper measured, where this arm trains something else: "VGG-16 on CIFAR-100"."""
     tuned_by: str | None = None
     """Name of the search whose best point replaces fields of the config."""
     backbone: str | None = None
@@ -80,7 +94,10 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
-    """A grid of settings, each trained and evaluated on held-out training images; the best one tunes an arm."""
+    """A grid of settings, each trained and evaluated on held-out training images.
+
+    The best one completes the arms that name the search. A search that no arm names is a result of its own.
+    """
 
     name: str
     config: TrainConfig
@@ -96,7 +113,8 @@ class Study:
     """A table or a figure of the paper that can be run."""
 
     name: str
-    title: str
+    title: str | Mapping[Scale, str]
+    """What is trained, by scale where it differs."""
     shows: str
     """Where it is in the paper: "Table 1"."""
     question: str
@@ -115,9 +133,13 @@ class Study:
     num_seeds: Mapping[Scale, int] = field(default_factory=lambda: {"paper": 3, "desk": 3, "pocket": 2})
     """Default number of seeds."""
     differences: Mapping[Scale, str] = field(default_factory=dict)
-    """How each scale differs from the paper, in a sentence or two that every page repeats."""
+    """How each scale differs from the paper, and what was chosen where the paper is silent; every page repeats it."""
     times: Mapping[Scale, str] = field(default_factory=dict)
     """Rough duration of each scale, and on what hardware."""
+
+    def title_at(self, scale: Scale) -> str:
+        """What is trained at a scale."""
+        return self.title if isinstance(self.title, str) else self.title[scale]
 
     def metric_at(self, scale: Scale) -> str:
         """The headline metric at a scale."""

@@ -1,5 +1,8 @@
 """Every study at every scale is something that can be run."""
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,14 +13,15 @@ from spatialgrad.studies.registry import STUDIES, get_study, list_studies
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import ConfigError, recipe
 from spatialgrad.train.config.io import from_dict, to_dict, with_values
+from spatialgrad.train.recipes import cifar_table1
 
 EVERY = [(name, scale) for name in STUDIES for scale in SCALES]
 RUNS = {  # with the usual seeds: paper, desk, pocket
     "cifar": (2 * 4 * 5, 2 * 4 * 3, 4 * 2),
     "imagenet": (3 * 4 * 3, 3 * 4, 3 * 4),
     "search-methods": (49 + 6 + 4 * 3, 49 + 6 + 4 * 3, 9 + 3 + 4 * 2),
-    "k-search": (4 * 8 * 3, 8 * 3, 8),
-    "architectures": (17 * 2 * 3, 17 * 2, 17 * 2),
+    "k-search": (4 * 7 * 3 + 6, 7 * 3 + 6, 7 + 6),  # and the points of the search
+    "architectures": (17 * 2 * 3, 15 * 2, 17 * 2),
     # 9 rows, of which Adagrad* has the baseline of Adagrad, and Adagrad's update arm is the SGS arm of Adagrad*.
     "optimizers": (2 * 8 * 12 + 2 * 24 * 3, 2 * 24, 2 * 24),
     "sensitivity": (2 * 9 * 2 * 3, 2 * 9 * 2, 2 * 9 * 2),
@@ -112,7 +116,7 @@ def test_arms_name_the_networks_that_they_train(name):
     for scale in SCALES:
         for arm in get_study(name).arms(scale):
             shown = arm.group["Model"].lower().replace("-", "").replace(" (α=", "110-a").rstrip(")")
-            assert arm.config.model.name.removesuffix("-imagenet") == shown
+            assert re.sub("-(imagenet|slim|linear)$", "", arm.config.model.name) == shown
             assert model_info(arm.config.model.name)
 
 
@@ -130,6 +134,84 @@ def test_fragile_networks_say_what_they_need():
         arms = [arm for arm in get_study("architectures").arms(scale) if "PreAct" in arm.group["Model"]]
         assert len(arms) == 4
         assert all(arm.config.optimizer.clip_norm == 1 and "clipped to norm 1" in arm.note for arm in arms)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_curve_over_k_is_of_test_accuracies_and_the_search_holds_images_out(scale):
+    study = get_study("k-search")
+    assert all(arm.config.data.validation == 0 for arm in study.arms(scale))
+    (search,) = study.searches(scale)
+    assert search.config.data.validation == 0.2
+    assert {arm.config.scaling.k for arm in study.arms(scale) if not arm.reference} == {2, 3, 4, 5, 6, 7}
+    if scale == "paper":
+        assert replace(search.config, data=replace(search.config.data, validation=0)) == cifar_table1("cifar100")
+
+
+def test_no_classifier_with_dropout_at_desk_scale():
+    """With it, VGGs are still far from fitting after 30 epochs."""
+    configs = [arm.config for study in list_studies() for arm in study.arms("desk")]
+    configs += [search.config for study in list_studies() for search in study.searches("desk")]
+    for name, width in {(config.model.name, config.model.width) for config in configs}:
+        with torch.device("meta"):
+            model = create_model(name, width=width)
+        assert name == "xception" or not any(isinstance(module, torch.nn.Dropout) for module in model.modules()), name
+
+
+NAMES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "imagenet": "ImageNet",
+    "fashion-mnist-mini": "Fashion-MNIST",
+    "cityscapes": "Cityscapes",
+    "camvid": "CamVid",
+    "mpii": "MPII",
+    "lspet": "LSPe",
+}
+
+
+@pytest.mark.parametrize(("name", "scale"), EVERY)
+def test_titles_and_groups_name_what_is_trained(name, scale):
+    study = get_study(name)
+    arms = [arm for arm in study.arms(scale) if arm.shown]
+    trained = {NAMES[arm.config.data.name] for arm in arms}
+    named = {each for each in NAMES.values() if re.search(rf"{each}(?!\d)", study.title_at(scale))}
+    assert named in (set(), trained)
+    networks = {arm.config.model.name.split("-")[0] for arm in arms}
+    for network in re.findall(r"VGG-\d+", study.title_at(scale)):
+        assert networks == {network.lower().replace("-", "")}
+    for arm in arms:
+        assert arm.group.get("Dataset", NAMES[arm.config.data.name]) == NAMES[arm.config.data.name]
+        assert bool(arm.published_for) == (scale != "paper" and bool(arm.published))
+        model = arm.group.get("Model", "")
+        if model.startswith(("VGG", "ResNet")):
+            assert re.sub("-(imagenet|slim|linear)$", "", arm.config.model.name) == model.lower().replace("-", "")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_settings_that_the_paper_does_not_print_are_named(name):
+    """Reports and `study show` tell what comes from the authors' configuration."""
+    study = get_study(name)
+    text = study.differences["paper"]
+    assert "ublished settings" not in text
+    if name == "reparam-equivalence":  # the paper reports no experiment
+        return
+    for config in (arm.config for arm in study.arms("paper")):
+        if config.task != "classification" or name in ("segmentation", "pose"):
+            continue
+        power = f"{config.schedule.min_lr:.0e}".replace("e-0", "e-")
+        assert f"a learning rate that ends at {power}" in text
+        assert config.data.drop_last
+        assert "no incomplete last batch" in text
+        assert ("Nesterov momentum" if config.optimizer.nesterov else "momentum without Nesterov") in text
+        if config.optimizer.decay_norms_and_biases:
+            assert "weight decay on all parameters" in text
+        else:
+            assert "no weight decay on biases and BatchNorm" in text
+        if config.data.name == "imagenet":
+            assert "colour jitter (0.06)" in text
+        else:
+            assert config.data.cutout == 16
+            assert "16 pixels" in text
 
 
 def test_a_misspelt_name_gets_the_nearest():

@@ -49,8 +49,25 @@ def test_static_scalings_are_those_of_the_ratios(tmp_path):
     quietly(tiny(tmp_path, "sgs-static", epochs=2, scaling={"alpha": 2.0, "beta": 4.0}))
     (line,) = read_lines(tmp_path / "scalings.jsonl")
     assert line["epoch"] == 0
+    assert "dependence" not in line
     for G in line["scalings"].values():
         torch.testing.assert_close(torch.tensor(G), scaling_from_ratios(2.0, 4.0).float())
+
+
+@pytest.mark.parametrize("method", ["sgs", "sgs-autocorrelation"])
+def test_the_measured_dependence_is_kept_beside_the_scalings(method, tmp_path):
+    quietly(tiny(tmp_path, method))
+    lines = read_lines(tmp_path / "scalings.jsonl")
+    assert [line["epoch"] for line in lines] == [1, 2]
+    for line in lines:
+        found = {name: torch.tensor(S) for name, S in line["dependence"].items()}
+        assert found
+        assert list(found) == [name for name in line["scalings"] if name in found]
+        for name, S in found.items():
+            assert S.shape == torch.tensor(line["scalings"][name]).shape
+            assert S[1, 1] == pytest.approx(1)
+            assert ((S >= 0) & (S <= 1 + 1e-6)).all()
+    assert lines[0]["dependence"] != lines[1]["dependence"]
 
 
 def test_methods_differ(tmp_path):

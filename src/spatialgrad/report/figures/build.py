@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from spatialgrad.report.figures.base import NO_DATA, PageFigure
+from spatialgrad.report.figures.centre_share import centre_share
 from spatialgrad.report.figures.cost import metric_against_cost, overhead
 from spatialgrad.report.figures.curves import distances, learning_curves
+from spatialgrad.report.figures.dependence import dependence
 from spatialgrad.report.figures.examples import examples
 from spatialgrad.report.figures.kernel_magnitudes import kernel_magnitudes
+from spatialgrad.report.figures.kernel_similarity import kernel_similarity
 from spatialgrad.report.figures.scalings import scalings
 from spatialgrad.report.figures.search import k_curve, search
 from spatialgrad.report.load import StudyResults
@@ -23,7 +26,10 @@ FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = Mappin
         "k-curve": k_curve,
         "search": search,
         "scalings": scalings,
+        "dependence": dependence,
+        "centre-share": centre_share,
         "kernel-magnitudes": kernel_magnitudes,
+        "kernel-similarity": kernel_similarity,
         "distances": distances,
         "examples": examples,
     }

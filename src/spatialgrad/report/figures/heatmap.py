@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from spatialgrad.report.figures.base import plain
@@ -25,10 +25,12 @@ class HeatRow:
     matrices: Sequence[Matrix | None]
     largest: float
     """The value with the strongest colour."""
+    colour_of: Callable[[float, float], str] = field(default_factory=lambda: diverging)
+    """The colour of a value, given the largest one; by default white at 1."""
 
 
 def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence[str] = ()) -> tuple[str, float]:
-    """Rows of matrices around 1 under column names; many columns are split into blocks.
+    """Rows of matrices under column names; many columns are split into blocks.
 
     Args:
         rows: Each with a matrix or None for each column.
@@ -56,7 +58,7 @@ def heat_rows(rows: Sequence[HeatRow], columns: Sequence[str], *, bold: Sequence
                 if matrix is None:
                     parts.append(_text(left + BOX / 2, y + BOX / 2 + 4, "–", 12, "currentColor"))
                 else:
-                    parts += _cells(matrix, left, y, row.largest)
+                    parts += _cells(matrix, left, y, row)
         for line, row in enumerate(rows):
             middle = top + HEAD + line * (BOX + GAP) + BOX / 2
             parts.append(_text(SIDE - 10, middle + 4, plain(row.title, 20), 10.5, "currentColor", "end"))
@@ -83,6 +85,11 @@ def sequential(share: float) -> str:
     return mix(low, middle, 2 * share) if share <= 0.5 else mix(middle, high, 2 * share - 1)
 
 
+def share_colour(value: float, largest: float) -> str:
+    """The colour of a value from 0 to the largest one."""
+    return sequential(min(1.0, max(0.0, value / largest)))
+
+
 def mix(a: str, b: str, share: float) -> str:
     """A mixture of two colours."""
     return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(_rgb(a), _rgb(b), strict=True))
@@ -100,13 +107,13 @@ def scale_of(matrices: Iterable[Matrix | None]) -> float:
     return max([1.5, *(value for matrix in matrices if matrix is not None for row in matrix for value in row)])
 
 
-def _cells(matrix: Matrix, left: float, top: float, largest: float) -> list[str]:
+def _cells(matrix: Matrix, left: float, top: float, drawn: HeatRow) -> list[str]:
     height, width = len(matrix), len(matrix[0])
     side = BOX / max(height, width)
     parts = []
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
-            fill = diverging(value, largest)
+            fill = drawn.colour_of(value, drawn.largest)
             x, y = left + j * side, top + i * side
             parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}" fill="{fill}"/>')
             if max(height, width) <= MOST_VALUES:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spatialgrad.report.figures.base import NO_DATA, PageFigure, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
-from spatialgrad.report.figures.scalings import centre_of, evenly, published_layers
+from spatialgrad.report.figures.layers import centre_of, evenly, published_layers
 from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
 from spatialgrad.report.reading import matrix
 from spatialgrad.train.errors import CheckpointError
@@ -27,7 +27,7 @@ def kernel_magnitudes(study: StudyResults, prefix: str) -> PageFigure | None:
     problems: list[str] = []
     unfinished: list[str] = []
     for arm in study.shown:
-        run = _run_with_weights(arm)
+        run = run_with_weights(arm)
         if run is None:
             continue
         try:
@@ -102,7 +102,8 @@ def kernel_magnitude(weight: Tensor) -> Tensor:
     return magnitude / mean if mean > 0 else magnitude + 1
 
 
-def _run_with_weights(arm: ArmResults) -> RunResults | None:
+def run_with_weights(arm: ArmResults) -> RunResults | None:
+    """The run of an arm whose checkpoint shows its kernels; None before it has started, and for branched networks."""
     method = arm.record.config.get("method")
     if not isinstance(method, dict) or method.get("name") not in UNBRANCHED:
         return None

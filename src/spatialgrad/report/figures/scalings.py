@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 from spatialgrad.report.figures.base import PageFigure, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
+from spatialgrad.report.figures.layers import (
+    MOST_ARMS,
+    centre_of,
+    evenly,
+    one_per_arm,
+    published_layers,
+    runs_by_seed,
+)
 from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
 
-MOST_UPDATES, MOST_RUNS, MOST_ARMS, MOST_LAYERS = 12, 24, 4, 35
-
-T = TypeVar("T")
+MOST_UPDATES, MOST_RUNS, MOST_LAYERS = 12, 24, 35
 
 
 def scalings(study: StudyResults, prefix: str) -> PageFigure | None:
     """G of every layer over depth and time: an overview to print, and all updates to choose from."""
-    by_seed = [(place, arm, run) for arm in study.shown for place, run in enumerate(arm.runs) if run.scalings]
-    # One seed of every arm before a second one of any.
-    shown = [(arm, run) for _, arm, run in sorted(by_seed, key=lambda each: each[0])]
+    shown = runs_by_seed(study)
     if not shown:
         return None
     parts, spoken, width = [], [], 0.0
-    overviews = list({arm.record.key: (arm, run) for arm, run in reversed(shown)}.values())[::-1][:MOST_ARMS]
+    overviews = one_per_arm(shown)
     for arm, run in overviews:
         svg, own, said = _overview(arm, run)
         title = escape(f"{arm.name}, seed {run.seed}")
@@ -46,24 +50,6 @@ def scalings(study: StudyResults, prefix: str) -> PageFigure | None:
             "left": max(0, len(shown) - MOST_RUNS),
         },
     )
-
-
-def published_layers(arm: ArmResults, layers: Sequence[str]) -> list[str]:
-    """The layers of a network that the paper's figure shows."""
-    there = [index for index in arm.record.layers if -len(layers) <= index < len(layers)]
-    return list(dict.fromkeys(layers[index] for index in there))
-
-
-def evenly(values: Sequence[T], most: int) -> list[T]:
-    """At most `most` values: the first, the last, and some evenly in between."""
-    if len(values) <= most:
-        return list(values)
-    return [values[round(index * (len(values) - 1) / (most - 1))] for index in range(most)]
-
-
-def centre_of(values: Matrix | None) -> str:
-    """The centre of a matrix as text."""
-    return "unknown" if values is None else f"{values[len(values) // 2][len(values[0]) // 2]:.2f}"
 
 
 def _overview(arm: ArmResults, run: RunResults) -> tuple[str, float, list[str]]:

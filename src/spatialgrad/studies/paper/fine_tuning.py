@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import shortened
+from spatialgrad.studies.paper.scales import published_for, shortened
 from spatialgrad.studies.study import Arm, Published, Scale
 from spatialgrad.train import recipes
 from spatialgrad.train.config.groups import ModelConfig, TrainConfig
@@ -26,6 +26,10 @@ POCKET_BACKBONE = (
     "The backbone is pre-trained for 2 epochs on 2,000 CIFAR-100 images. A check that the pipeline works, without any "
     "claim about accuracy."
 )
+PAPER_BACKBONE = (
+    "How often scalings were measured in fine-tuning is not stated either: here as on ImageNet, every 5 epochs from 2 "
+    "batches without pairs of near pixels. Backbones are trained as in the study imagenet."
+)
 TIMES: dict[Scale, str] = {
     "paper": "about 110 GPU days for the backbones alone",
     "desk": "a night on 2 cores",
@@ -37,13 +41,14 @@ FineTuning = Callable[[Scale, str, str], TrainConfig]
 
 
 def fine_tuning_arms(
-    scale: Scale, published: Mapping[str, Mapping[str, Published]], family: str, fine_tuning: FineTuning
+    scale: Scale, published: Mapping[str, Mapping[str, Published]], dataset: str, family: str, fine_tuning: FineTuning
 ) -> tuple[Arm, ...]:
     """The arms of a table: backbones, and the four combinations for each network.
 
     Args:
         scale: Below the paper's scale, only the first network is trained.
         published: Printed values by network and label.
+        dataset: The paper's data set.
         family: Name of the networks in the package, without their depth.
         fine_tuning: Gives the config of a fine-tuning.
     """
@@ -69,6 +74,7 @@ def fine_tuning_arms(
                 config=fine_tuning(scale, f"{family}{depth}", second),
                 reference=label == "Baseline",
                 published=(published[model][label],) if label in published[model] else (),
+                published_for=published_for(scale, f"{model} on {dataset}") if label in published[model] else "",
                 backbone=backbones[first].key,
                 note="" if label in published[model] else "beyond the paper",
             )

@@ -12,7 +12,8 @@ from spatialgrad.train.config.groups import TrainConfig
 SETTING = (
     "The paper proves the Lemma and reports no experiment. Here, every 3×3 convolution of one network has four masked "
     "branches (3×3, 1×3, 3×1 and 1×1), and the sum of the masks is the G of the other network. Both start from the "
-    "same weights and see the same batches and dropout; SGD with learning rate 0.01, momentum 0.9 and weight decay."
+    "same weights and see the same batches, with the same dropout if there is any; SGD with learning rate 0.01, "
+    "momentum 0.9 and weight decay."
 )
 ROUNDING = (
     "In single precision, rounding soon decides on which side of a ReLU a value falls. From then on the two networks "
@@ -57,7 +58,7 @@ REPARAM_EQUIVALENCE = Study(
     num_seeds={"paper": 1, "desk": 1, "pocket": 1},
     differences={
         "paper": f"{SETTING} 10 epochs.",
-        "desk": f"{SETTING} A quarter of VGG-11's width, 3 epochs on 20,000 images.",
+        "desk": f"{SETTING} VGG-11 with a linear classifier at a quarter of its width, 3 epochs on 20,000 images.",
         "pocket": f"{SETTING} An eighth of VGG-11's width, 2 epochs on 2,000 grey Fashion-MNIST images.",
     },
     times={"paper": "about 2 GPU hours", "desk": "20 minutes on 2 cores", "pocket": "2 minutes on 2 cores"},

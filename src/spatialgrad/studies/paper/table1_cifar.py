@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import DESK, FASHION, POCKET, PUBLISHED_SETTINGS
+from spatialgrad.studies.paper.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, published_for
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config.groups import TrainConfig
@@ -46,6 +46,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             config=_config(scale, name, method),
             reference=label == "Origin",
             published=PUBLISHED[name][label],
+            published_for=published_for(scale, f"VGG-16 on {name}"),
         )
         for shown, name in datasets.items()
         for label, method in METHODS.items()
@@ -64,7 +65,11 @@ def _config(scale: Scale, dataset: str, method: str) -> TrainConfig:
 
 CIFAR = Study(
     name="cifar",
-    title="VGG-16 on CIFAR-10 and CIFAR-100",
+    title={
+        "paper": "VGG-16 on CIFAR-10 and CIFAR-100",
+        "desk": "VGG-11 on CIFAR-10 and CIFAR-100",
+        "pocket": f"VGG-11 on {FASHION}",
+    },
     shows="Table 1",
     question="Does gradient scaling match the accuracy of branches at the cost of a plain network?",
     arms=arms,
@@ -73,8 +78,9 @@ CIFAR = Study(
     published_seeds=5,
     num_seeds={"paper": 5, "desk": 3, "pocket": 2},
     differences={
-        "paper": PUBLISHED_SETTINGS,
-        "desk": f"VGG-11 at a quarter of its width in place of VGG-16. {DESK}",
+        "paper": f"{TABLE_1} DBB and DyRep have the settings of DyRep's configuration: DyRep grows every 15 epochs "
+        "until epoch 500.",
+        "desk": f"{DESK_VGG} It stands for VGG-16, which is too deep for so few epochs. {DESK}",
         "pocket": f"VGG-11 at an eighth of its width in place of VGG-16. {POCKET}",
     },
     times={"paper": "about 190 GPU hours", "desk": "7 hours on 2 cores", "pocket": "6 minutes on 2 cores"},

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spatialgrad.studies.paper.scales import POCKET, desk_text, held_out, shortened, sized
+from spatialgrad.studies.paper.scales import (
+    APPENDIX,
+    DESK_VGG,
+    POCKET,
+    desk_text,
+    held_out,
+    published_for,
+    shortened,
+    sized,
+    titled,
+)
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
 from spatialgrad.train.config.groups import USUAL_LR, TrainConfig
 
@@ -64,7 +74,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     for shown, model in MODELS.items():
         for row in ROWS:
             plain = row.rstrip("*")
-            group = {"Model": shown, "Optimizer": row}
+            group, measured = {"Model": shown, "Optimizer": row}, published_for(scale, f"{shown} on CIFAR-100")
             mean, std, sgs_mean, sgs_std = PUBLISHED[shown][row]
             tuned_by = _search_name(model, plain) if scale == "paper" else None
             sgs = with_row(_config(scale, model, "sgs"), row)
@@ -76,6 +86,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
                     config=with_row(_config(scale, model, "baseline"), plain),
                     reference=True,
                     published=(Published(mean=mean, std=std),),
+                    published_for=measured,
                     tuned_by=tuned_by,
                 ),
                 Arm(
@@ -83,6 +94,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
                     label="SGS (ours)",
                     config=sgs,
                     published=(Published(mean=sgs_mean, std=sgs_std),),
+                    published_for=measured,
                     tuned_by=tuned_by,
                     note=STARRED_NOTE if row != plain else "",
                 ),
@@ -126,7 +138,7 @@ def with_row(config: TrainConfig, row: str) -> TrainConfig:
     return replace(
         config,
         optimizer=replace(config.optimizer, lr=None, **changes["optimizer"]),
-        scaling=replace(config.scaling, **changes.get("scaling", {})),
+        scaling=replace(config.scaling, **{"apply": "gradient", **changes.get("scaling", {})}),
     )
 
 
@@ -141,7 +153,7 @@ def _config(scale: Scale, model: str, method: str) -> TrainConfig:
 
 OPTIMIZERS = Study(
     name="optimizers",
-    title="Nine optimizers on CIFAR-100",
+    title=titled("Nine optimizers"),
     shows="Table 5",
     question="Does scaling help adaptive optimizers as well, and should it act on the gradient or on the update?",
     arms=arms,
@@ -151,11 +163,11 @@ OPTIMIZERS = Study(
     published_seeds=3,
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
-        "paper": "The published settings. The paper tuned the learning rate and weight decay of each optimizer on 20 % "
-        "of the training images and prints neither the grid nor the values found. Here, 4 learning rates around the "
-        "default and 3 weight decays are searched, without SGS.",
-        "desk": f"{desk_text(lr='default learning rates')} The defaults are 0.1 for SGD and PyTorch's for all others; "
-        "nothing is searched.",
+        "paper": f"{APPENDIX} The paper tuned the learning rate and weight decay of each optimizer on 20 % of the "
+        "training images and prints neither the grid nor the values found, nor whether each was tuned with SGS. Here, "
+        "4 learning rates around the default and 3 weight decays are searched, without SGS.",
+        "desk": f"{DESK_VGG} {desk_text(lr='default learning rates')} The defaults are 0.1 for SGD and PyTorch's for "
+        "all others; nothing is searched.",
         "pocket": f"{POCKET} Default learning rates; nothing is searched.",
     },
     times={"paper": "about 280 GPU hours", "desk": "10 hours on 2 cores", "pocket": "4 minutes on 2 cores"},

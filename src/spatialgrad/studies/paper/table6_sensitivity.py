@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import BASELINE_AND_SGS, POCKET, PUBLISHED_SETTINGS, desk_text, shortened, sized
+from spatialgrad.studies.paper.scales import (
+    APPENDIX,
+    BASELINE_AND_SGS,
+    DESK_VGG,
+    POCKET,
+    desk_text,
+    published_for,
+    shortened,
+    sized,
+    titled,
+)
 from spatialgrad.studies.paper.table5_optimizers import MODELS
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train.config.groups import TrainConfig
@@ -46,20 +56,17 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     """Two networks, three numbers of epochs and three batch sizes, with and without scaling."""
     return tuple(
         Arm(
-            group={"Model": shown, "Epochs": _epochs_text(scale, epochs), "Batch size": str(batch_size)},
+            group={"Model": shown, "Epochs": str(EPOCHS[scale][epochs]), "Batch size": str(batch_size)},
             label=label,
             config=_config(scale, model, method, epochs, batch_size),
             reference=method == "baseline",
             published=(Published(mean=mean, std=std),),
+            published_for=published_for(scale, f"{shown} on CIFAR-100, {epochs} epochs"),
         )
         for shown, model in MODELS.items()
         for (epochs, batch_size), printed in PUBLISHED[shown].items()
         for (label, method), (mean, std) in zip(BASELINE_AND_SGS.items(), (printed[:2], printed[2:]), strict=True)
     )
-
-
-def _epochs_text(scale: Scale, epochs: int) -> str:
-    return str(epochs) if scale == "paper" else f"{EPOCHS[scale][epochs]} for {epochs}"
 
 
 def _config(scale: Scale, model: str, method: str, epochs: int, batch_size: int) -> TrainConfig:
@@ -71,7 +78,7 @@ def _config(scale: Scale, model: str, method: str, epochs: int, batch_size: int)
 
 SENSITIVITY = Study(
     name="sensitivity",
-    title="Epochs and batch sizes on CIFAR-100",
+    title=titled("Epochs and batch sizes"),
     shows="Table 6",
     question="Does the gain depend on the number of epochs and the batch size?",
     arms=arms,
@@ -80,8 +87,9 @@ SENSITIVITY = Study(
     published_seeds=3,
     num_seeds={"paper": 3, "desk": 1, "pocket": 1},
     differences={
-        "paper": PUBLISHED_SETTINGS,
-        "desk": f"{desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} These stand for 100, 200 and 600 epochs.",
+        "paper": f"{APPENDIX} The learning rate is 0.1 for every batch size.",
+        "desk": f"{DESK_VGG} {desk_text(batch='64, 128 or 512', epochs='10, 20 or 60')} These stand for 100, 200 and "
+        "600 epochs.",
         "pocket": f"{POCKET} Here, 2, 3 and 6 epochs stand for 100, 200 and 600.",
     },
     times={"paper": "about 140 GPU hours", "desk": "8 hours on 2 cores", "pocket": "4 minutes on 2 cores"},

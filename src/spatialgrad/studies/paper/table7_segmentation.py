@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.fine_tuning import DESK_BACKBONE, POCKET_BACKBONE, TIMES, fine_tuning_arms
-from spatialgrad.studies.paper.scales import PUBLISHED_SETTINGS
+from spatialgrad.studies.paper.fine_tuning import (
+    DESK_BACKBONE,
+    PAPER_BACKBONE,
+    POCKET_BACKBONE,
+    TIMES,
+    fine_tuning_arms,
+)
+from spatialgrad.studies.paper.scales import RUNS_UNKNOWN
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config.groups import TrainConfig
@@ -24,7 +30,7 @@ PUBLISHED = {
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """Three PSPNets; one of them below the paper's scale."""
-    return fine_tuning_arms(scale, PUBLISHED, "pspnet", _config)
+    return fine_tuning_arms(scale, PUBLISHED, "Cityscapes", "pspnet", _config)
 
 
 def _config(scale: Scale, model: str, method: str) -> TrainConfig:
@@ -41,7 +47,7 @@ def _config(scale: Scale, model: str, method: str) -> TrainConfig:
 
 SEGMENTATION = Study(
     name="segmentation",
-    title="PSPNet on Cityscapes",
+    title={"paper": "PSPNet on Cityscapes", "desk": "PSPNet on CamVid", "pocket": "PSPNet on CamVid"},
     shows="Table 7",
     question="Does the gain carry over to semantic segmentation, and does it come from the backbone or from "
     "fine-tuning?",
@@ -50,7 +56,11 @@ SEGMENTATION = Study(
     metric="miou",
     num_seeds={"paper": 3, "desk": 3, "pocket": 1},
     differences={
-        "paper": f"{PUBLISHED_SETTINGS} The paper does not state how many runs it averages.",
+        "paper": "The paper names SemSeg as its code and prints no settings. Those of SemSeg are used, with these "
+        "exceptions: the stem is the 7×7 convolution of the ImageNet ResNets, the first block of a stage keeps the "
+        "previous dilation, images are not blurred and are interpolated once, batch normalization stays within each "
+        "process, whole images are evaluated in one pass instead of windows with their mirror images, and classes that "
+        f"are absent from the images do not count. {PAPER_BACKBONE} {RUNS_UNKNOWN}",
         "desk": "PSPNet-18 at a quarter of its width on CamVid (240×180) in place of Cityscapes, 30 epochs. "
         f"{DESK_BACKBONE}",
         "pocket": "PSPNet-18 at an eighth of its width on 64 frames of CamVid in place of Cityscapes. "

@@ -55,6 +55,8 @@ class MutualInformationScaling(Method):
     def _logged(self) -> Update:
         scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
         log: dict[str, Any] = {"update": self.sgs.num_updates, "scalings": scalings}
+        if self.dependence is not None:
+            log["dependence"] = {name: S.tolist() for name, S in self.sgs.dependence.items()}
         if self.sgs.num_updates <= 1:  # once is enough for the layers that take no part
             log["skipped"] = self.sgs.skipped
         return Update(log=log)
