@@ -46,14 +46,16 @@ class DistantMutualInformation:
         for block in blocks(maps):
             # Padding with zeros adds only pairs that do not take part.
             padded = block if self._window.padding_mode == "zeros" else self._window.pad(block)
+            # Adding infinity to what is dropped is several times as fast as masking every displacement.
+            excluded = torch.zeros_like(padded).masked_fill_(padded == 0, math.inf)
             for row, offset in enumerate(self._window.displacements):
-                pair = shifted_pair(padded, offset)
+                pair, exclusion = shifted_pair(padded, offset), shifted_pair(excluded, offset)
                 if pair[0].numel() == 0:
                     continue
                 if self._counts is None:
-                    self._observe_ranges(row, pair)
+                    self._observe_ranges(row, pair, exclusion[0] + exclusion[1])
                 else:
-                    self._observe_counts(self._counts, row, pair)
+                    self._observe_counts(self._counts, row, pair, exclusion)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return the ranges and numbers of pairs, or the counts."""
@@ -87,17 +89,18 @@ class DistantMutualInformation:
         nothing = values.isnan()
         return self._window.arrange(torch.where(nothing & ~nothing.all(), 0.0, values))
 
-    def _observe_ranges(self, row: int, pair: tuple[Tensor, Tensor]) -> None:
-        over = [0, *range(2, pair[0].dim())]
-        dropped = (pair[0] == 0) | (pair[1] == 0)
-        self._num_pairs[row] += (~dropped).sum(over)
+    def _observe_ranges(self, row: int, pair: tuple[Tensor, Tensor], exclusion: Tensor) -> None:
+        over = [0, *range(2, exclusion.dim())]
+        self._num_pairs[row] += (exclusion == 0).sum(over)
         for side, values in enumerate(pair):
-            low = values.masked_fill(dropped, math.inf).amin(over).to(self._low)
-            high = values.masked_fill(dropped, -math.inf).amax(over).to(self._high)
+            low = (values + exclusion).amin(over).to(self._low)
+            high = (values - exclusion).amax(over).to(self._high)
             self._low[side, row] = torch.minimum(self._low[side, row], low)
             self._high[side, row] = torch.maximum(self._high[side, row], high)
 
-    def _observe_counts(self, counts: Tensor, row: int, pair: tuple[Tensor, Tensor]) -> None:
+    def _observe_counts(
+        self, counts: Tensor, row: int, pair: tuple[Tensor, Tensor], exclusion: tuple[Tensor, Tensor]
+    ) -> None:
         shape = (1, -1, *(1,) * self._window.num_dims)
         dtype = torch.promote_types(pair[0].dtype, torch.float32)
         bins = self._num_bins[row].to(dtype)
@@ -107,6 +110,6 @@ class DistantMutualInformation:
             # Conversion to uint8 truncates, which is the floor of non-negative values.
             level = torch.sub(values, floor.view(shape)).mul_(scale.view(shape)).clamp_(min=0)
             torch.minimum(level, (bins - 1).view(shape), out=level)
-            levels[:, :, side].copy_(level).masked_fill_(values == 0, counts.shape[-1] - 1)
+            levels[:, :, side].copy_(level.add_(exclusion[side]).clamp_(max=counts.shape[-1] - 1))
         # Pixels and neighbours have levels of their own: two rows of an image, whose displacement is (1, 0).
         count_pairs_(counts[row : row + 1], levels.flatten(3), [(1, 0)])
