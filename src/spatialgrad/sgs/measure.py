@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
 from spatialgrad.sgs.dependence.estimator import DependenceFunction, Estimator, EstimatorFactory, FunctionEstimator
-from spatialgrad.sgs.dependence.mutual_information import MutualInformation, check_bins
+from spatialgrad.sgs.dependence.histogram import check_bins
+from spatialgrad.sgs.dependence.mutual_information import mutual_information_factory
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
 from spatialgrad.torch_utils.distributed import all_reduce_, highest
@@ -33,7 +34,7 @@ def estimator_factory(
 ) -> EstimatorFactory:
     """Return what builds the estimators of a kind of dependence."""
     if dependence == "mutual-information":
-        return partial(MutualInformation, bins=bins, drop_near=drop_near)
+        return mutual_information_factory(bins=bins, drop_near=drop_near)
     if dependence == "autocorrelation":
         return Autocorrelation
     return partial(FunctionEstimator, dependence)

@@ -14,12 +14,6 @@ def test_ranges_preserve_what_is_not_finite():
     assert high.tolist() == [math.inf, math.inf, 1.0, 2.0]
 
 
-def test_ranges_without_zeros():
-    low, high = channel_ranges(torch.tensor([[[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), skip_zeros=True)
-    assert (low[0], high[0]) == (2.0, 3.0)
-    assert (low[1], high[1]) == (math.inf, -math.inf)
-
-
 def test_ranges_of_several_maps():
     ranges = Ranges(1, torch.device("cpu"))
     for values in ([1.0, 2.0], [-3.0, 0.0]):

@@ -126,3 +126,12 @@ def test_a_numba_without_a_folder_for_its_cache_stops_nobody(monkeypatch):
 @pytest.mark.parametrize(("pairs", "bins"), [(1, 2), (2, 2), (1024, 11), (1025, 12), (295936, 20)])
 def test_sturges(pairs, bins):
     assert histogram.sturges_bins(pairs) == bins
+
+
+def test_nmi_of_known_tables():
+    equal = torch.eye(3, dtype=torch.int32)
+    independent = torch.ones(3, 3, dtype=torch.int32)
+    empty = torch.zeros(3, 3, dtype=torch.int32)
+    nmi = histogram.nmi_from_counts(torch.stack([equal, independent, empty]))
+    torch.testing.assert_close(nmi[:2], torch.tensor([1.0, 0.0], dtype=torch.float64), atol=1e-12, rtol=0)
+    assert nmi[2].isnan()

@@ -7,11 +7,12 @@ import torch
 from sklearn.metrics import mutual_info_score
 from torch.nn import functional as F
 
-from spatialgrad import autocorrelation, normalized_mutual_information
-from spatialgrad.sgs.dependence import histogram, mutual_information
+from spatialgrad import normalized_mutual_information
+from spatialgrad.sgs.dependence import histogram
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
+from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
 from spatialgrad.sgs.dependence.estimator import channel_ranges
-from spatialgrad.sgs.dependence.mutual_information import MutualInformation, nmi_from_counts
+from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window, shifted_pair
 
 
@@ -123,62 +124,6 @@ def test_constant_channels_are_nan_and_others_are_not():
     assert S[[0, 2]].isfinite().all()
 
 
-def drop_near_by_hand(maps, bins):
-    """The ImageNet variant from its description: a list of pairs, filtered twice."""
-    values = maps.flatten()
-    values = values[values != 0]
-    low, high = float(values.min()), float(values.max())
-    p, q = (part.flatten() for part in shifted_pair(maps, (0, 1)))
-    keep = (p != 0) & (q != 0)
-    p, q = (((v[keep] - low) / (high - low) * bins).long().clamp(max=bins - 1) for v in (p, q))
-    apart = p != q
-    p, q = p[apart].numpy(), q[apart].numpy()
-    joint = entropy(np.stack([p, q], 1))
-    return (entropy(p) + entropy(q) - joint) / joint
-
-
-def test_drop_near_leaves_out_zeros_and_the_diagonal():
-    maps = smooth(8, 1, 16, 16).double()
-    assert 0.05 < (maps == 0).double().mean() < 0.95
-    S = normalized_mutual_information(maps, (1, 3), bins=12, drop_near=True)[0]
-    assert float(S[0, 0]) == pytest.approx(drop_near_by_hand(maps[:, 0], 12), abs=1e-9)
-    assert S[0, 1] == 1
-
-
-def test_drop_near_ignores_zero_padding():
-    maps = smooth(8, 1, 16, 16) + 0.1
-    torch.testing.assert_close(
-        normalized_mutual_information(maps, 3, padding=1, bins=9, drop_near=True),
-        normalized_mutual_information(maps, 3, bins=9, drop_near=True),
-    )
-
-
-def test_drop_near_counts_an_emptied_channel_as_0():
-    maps = smooth(8, 2, 16, 16)
-    maps[:, 1] = 0
-    S = normalized_mutual_information(maps, 3, drop_near=True)
-    assert S[1, 0, 0] == 0
-    assert S[1, 1, 1] == 1
-    assert normalized_mutual_information(maps[:, 1:], 3, drop_near=True).isnan().all()
-
-
-def test_drop_near_with_nothing_left_at_one_displacement():
-    rows = smooth(8, 1, 16, 16)[..., :1].expand(-1, -1, -1, 16) + 0.1
-    S = normalized_mutual_information(rows, 3, drop_near=True)[0]
-    assert S[1].tolist() == [0, 1, 0]
-    assert (S[0] > 0).all()
-
-
-def test_drop_near_counts_bins_by_the_values_that_stay(monkeypatch):
-    asked = []
-    monkeypatch.setattr(mutual_information, "sturges_bins", lambda n: asked.append(n) or 5)
-    maps = torch.zeros(4, 2, 8, 8)
-    maps[:, :, ::2] = torch.rand(4, 2, 4, 8) + 0.1
-    normalized_mutual_information(maps, 3, padding=1, drop_near=True)
-    normalized_mutual_information(maps, 3, padding=1)
-    assert asked == [4 * 32, 4 * 100]
-
-
 @pytest.mark.parametrize("exponent", [-44, -41, -38, -30, 0, 30])
 def test_the_size_of_the_values_does_not_matter(exponent):
     maps = smooth(4, 2, 10, 10)
@@ -202,10 +147,9 @@ def test_even_kernels_average_the_displacements_on_either_side(kernel_size):
         assert float(S[position]) == pytest.approx(mean, abs=1e-9)
 
 
-@pytest.mark.parametrize("measure", [normalized_mutual_information, autocorrelation])
-def test_observing_never_waits_for_the_host(measure):
+@pytest.mark.parametrize("kind", [MutualInformation, DistantMutualInformation, Autocorrelation])
+def test_observing_never_waits_for_the_host(kind):
     """On the meta device any look at a value is an error; only the end of a pass, once per layer, may look."""
-    kind = MutualInformation if measure is normalized_mutual_information else Autocorrelation
     maps = torch.empty(4, 6, 9, 9, device="meta")
     real = kind(6, Window.of((3, 3), padding=1), torch.device("cpu"))
     real.observe(torch.rand(4, 6, 9, 9))
@@ -221,21 +165,13 @@ def test_observing_never_waits_for_the_host(measure):
     assert ghost.dependence().shape == (6, 3, 3)
 
 
-def test_nmi_of_known_tables():
-    equal = torch.eye(3, dtype=torch.int32)
-    independent = torch.ones(3, 3, dtype=torch.int32)
-    empty = torch.zeros(3, 3, dtype=torch.int32)
-    nmi = nmi_from_counts(torch.stack([equal, independent, empty]))
-    torch.testing.assert_close(nmi[:2], torch.tensor([1.0, 0.0], dtype=torch.float64), atol=1e-12, rtol=0)
-    assert nmi[2].isnan()
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_finite(value):
-    maps = smooth(2, 2, 8, 8)
-    maps[1, 1, 3, 3] = value
+@pytest.mark.parametrize("drop_near", [False, True])
+def test_values_that_are_not_finite(value, drop_near):
+    maps = torch.zeros(2, 2, 8, 8)
+    maps[1, 1, 3, 3] = value  # in no pair without a zero
     with pytest.raises(ValueError, match="NaN or infinite"):
-        normalized_mutual_information(maps, 3)
+        normalized_mutual_information(maps, 3, drop_near=drop_near)
 
 
 @pytest.mark.parametrize(

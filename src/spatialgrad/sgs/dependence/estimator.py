@@ -118,9 +118,9 @@ class Ranges:
         self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
         self.high = torch.full_like(self.low, -math.inf)
 
-    def observe(self, maps: Tensor, *, skip_zeros: bool = False) -> None:
+    def observe(self, maps: Tensor) -> None:
         """Extend the ranges to include maps; see `channel_ranges`."""
-        low, high = channel_ranges(maps, skip_zeros=skip_zeros)
+        low, high = channel_ranges(maps)
         torch.minimum(self.low, low.to(self.low), out=self.low)
         torch.maximum(self.high, high.to(self.high), out=self.high)
 
@@ -134,30 +134,23 @@ class Ranges:
             raise ValueError("the maps contain NaN or infinite values")
 
 
-def channel_ranges(maps: Tensor, *, skip_zeros: bool = False) -> tuple[Tensor, Tensor]:
+def channel_ranges(maps: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and largest value of each channel.
 
     Args:
         maps: Shape (batch, channels, *spatial).
-        skip_zeros: Leave out values that are exactly 0.
 
     Returns:
         Two tensors of shape (channels,). A channel with non-finite values gets −inf as the smallest or +inf as the
-        largest value, so that a minimum or maximum over several calls or processes preserves them. A channel without
-        values gets +inf as the smallest and −inf as the largest value.
+        largest value, so that a minimum or maximum over several calls or processes preserves them.
     """
     channels = maps.shape[1]
     low = maps.new_full((channels,), math.inf)
     high = maps.new_full((channels,), -math.inf)
     over = [0, *range(2, maps.dim())]
     for block in blocks(maps):
-        if skip_zeros:
-            zero = block == 0
-            low = torch.minimum(low, block.masked_fill(zero, math.inf).amin(over))
-            high = torch.maximum(high, block.masked_fill(zero, -math.inf).amax(over))
-        else:
-            low = torch.minimum(low, block.amin(over))
-            high = torch.maximum(high, block.amax(over))
+        low = torch.minimum(low, block.amin(over))
+        high = torch.maximum(high, block.amax(over))
     invalid = low.isnan() | high.isnan()
     return low.masked_fill(invalid, -math.inf), high.masked_fill(invalid, math.inf)
 

@@ -1,4 +1,4 @@
-"""Joint histograms of neighbouring pixels: one quantization per channel, integer counts per displacement."""
+"""Joint histograms of neighbouring pixels: quantization, integer counts, and their normalized mutual information."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from spatialgrad.sgs.dependence.estimator import wide_dtype
 from spatialgrad.sgs.dependence.window import BLOCK, Offset, blocks, shifted_pair
+
+MAX_BINS = 255  # levels are uint8, and one is reserved for exact zeros
+
+
+def check_bins(bins: int | str) -> None:
+    """Raise `ValueError` unless `bins` is a usable number of bins or the name of a rule."""
+    if bins == "sturges" or (isinstance(bins, int) and 2 <= bins <= MAX_BINS):
+        return
+    raise ValueError(f"Invalid bins: {bins!r}; choose 'sturges' or a number from 2 to {MAX_BINS}.")
 
 
 def sturges_bins(num_pairs: int) -> int:
@@ -19,9 +29,19 @@ def sturges_bins(num_pairs: int) -> int:
     return 1 + math.ceil(math.log2(max(num_pairs, 2)))
 
 
-def quantize(
-    maps: Tensor, low: Tensor, high: Tensor, bins: int, *, zero_level: int | None = None, out: Tensor
-) -> Tensor:
+def bin_grid(low: Tensor, high: Tensor, bins: int | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the floor f and the scale s of bins of equal width, so that ⌊(value − f) · s⌋ is the bin of a value.
+
+    The upper limit itself lands just above the last bin. Where a range is empty, both are 0.
+    """
+    # Halves, because the width of the widest range would overflow.
+    half = high / 2 - low / 2
+    # A range so small that its inverse overflows counts as empty.
+    usable = half > bins / torch.finfo(half.dtype).max
+    return torch.where(usable, low, 0.0), torch.where(usable, bins / 2 / half, 0.0)
+
+
+def quantize(maps: Tensor, low: Tensor, high: Tensor, bins: int, *, out: Tensor) -> Tensor:
     """Quantize values into bins 0 … bins − 1 of equal width between their channel's `low` and `high`.
 
     Args:
@@ -29,24 +49,16 @@ def quantize(
         low: Shape (channels,).
         high: Shape (channels,); values above it fall into the last bin.
         bins: Number of bins.
-        zero_level: If given, values that are exactly 0 get this level instead.
         out: uint8 tensor of the shape of `maps`, written in place and returned.
     """
     shape = (1, -1, *(1,) * (maps.dim() - 2))
     dtype = torch.float64 if maps.dtype == torch.float64 else torch.float32
-    # Halves, because the width of the widest range would overflow.
-    half = high.to(dtype) / 2 - low.to(dtype) / 2
-    # A range so small that its inverse overflows counts as empty.
-    usable = half > bins / torch.finfo(dtype).max
-    scale = torch.where(usable, bins / 2 / half, 0.0).view(shape)
-    floor = torch.where(usable, low, 0.0).to(dtype).view(shape)
+    floor, scale = (part.view(shape) for part in bin_grid(low.to(dtype), high.to(dtype), bins))
     start = 0
     for block in blocks(maps):
         target = out[start : start + len(block)]
         # Conversion to uint8 truncates, which is the floor of non-negative values.
         target.copy_(torch.sub(block, floor).mul_(scale).clamp_(0, bins - 1))
-        if zero_level is not None:
-            target.masked_fill_(block == 0, zero_level)
         start += len(block)
     return out
 
@@ -67,6 +79,23 @@ def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]
         histogram_numba.count_pairs_(counts, levels, displacements)
     else:
         _count_by_bincount_(counts, levels, displacements)
+
+
+def nmi_from_counts(counts: Tensor) -> Tensor:
+    """Return the normalized mutual information of one joint histogram per channel.
+
+    Args:
+        counts: Integer counts, shape (channels, levels, levels).
+
+    Returns:
+        Shape (channels,), between 0 and 1; NaN where the joint entropy is 0.
+    """
+    joint = counts.to(wide_dtype(counts.device))
+    joint = joint / joint.sum((1, 2), keepdim=True).clamp_(min=1)
+    joint_entropy = torch.special.entr(joint).sum((1, 2))
+    entropies = torch.special.entr(joint.sum(1)).sum(1) + torch.special.entr(joint.sum(2)).sum(1)
+    nmi = ((entropies - joint_entropy) / joint_entropy).clamp(0, 1)
+    return torch.where(joint_entropy > 0, nmi, math.nan)
 
 
 @functools.cache

@@ -10,12 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import Ranges, measure_in_one_piece, wide_dtype
-from spatialgrad.sgs.dependence.histogram import count_pairs_, quantize, sturges_bins
+from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
+from spatialgrad.sgs.dependence.estimator import EstimatorFactory, Ranges, measure_in_one_piece
+from spatialgrad.sgs.dependence.histogram import check_bins, count_pairs_, nmi_from_counts, quantize, sturges_bins
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.torch_utils.distributed import Reduction
-
-MAX_BINS = 255  # levels are uint8, and one is reserved for exact zeros
 
 
 def normalized_mutual_information(
@@ -56,29 +55,28 @@ def normalized_mutual_information(
         >>> normalized_mutual_information(torch.rand(8, 3, 32, 32), 3, padding=1).shape
         torch.Size([3, 3, 3])
     """
-    make = partial(MutualInformation, bins=bins, drop_near=drop_near)
+    make = mutual_information_factory(bins=bins, drop_near=drop_near)
     return measure_in_one_piece(make, maps, kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode)
 
 
+def mutual_information_factory(*, bins: int | str, drop_near: bool) -> EstimatorFactory:
+    """Return what builds the estimators of `normalized_mutual_information`; arguments as there."""
+    return partial(DistantMutualInformation if drop_near else MutualInformation, bins=bins)
+
+
 class MutualInformation:
-    """Streaming form of `normalized_mutual_information`: ranges in the first pass, counts in the second."""
+    """Streaming form of `normalized_mutual_information` without `drop_near`: first the ranges, then the counts.
+
+    All displacements of a layer share one quantization per channel and one number of bins.
+    """
 
     num_passes: ClassVar[int] = 2
 
-    def __init__(
-        self,
-        channels: int,
-        window: Window,
-        device: torch.device,
-        *,
-        bins: int | str = "sturges",
-        drop_near: bool = False,
-    ) -> None:
+    def __init__(self, channels: int, window: Window, device: torch.device, *, bins: int | str = "sturges") -> None:
         check_bins(bins)
-        self._window, self._bins, self._drop_near = window, bins, drop_near
+        self._window, self._bins = window, bins
         self._ranges = Ranges(channels, device)
         self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
-        self._num_nonzero = torch.zeros_like(self._num_pixels)
         self._num_bins = 0
         self._counts: Tensor | None = None
 
@@ -90,9 +88,9 @@ class MutualInformation:
             self._observe_counts(self._counts, maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return the ranges and numbers of pixels, or the counts."""
+        """Return the ranges and the number of pixels, or the counts."""
         if self._counts is None:
-            return [*self._ranges.partials(), (self._num_pixels, "sum"), (self._num_nonzero, "sum")]
+            return [*self._ranges.partials(), (self._num_pixels, "sum")]
         return [(self._counts, "sum")]
 
     def end_pass(self) -> None:
@@ -100,17 +98,14 @@ class MutualInformation:
         if self._counts is not None:
             return
         self._ranges.check()
-        if self._pads_with_zeros and not self._drop_near:
+        if self._pads_with_zeros:
             self._ranges.low.clamp_(max=0)
             self._ranges.high.clamp_(min=0)
         num_pixels = int(self._num_pixels)
-        # Dropped values are no samples: the average number of remaining values per channel counts.
-        samples = int(self._num_nonzero) // len(self._ranges.low) if self._drop_near else num_pixels
-        self._num_bins = sturges_bins(samples) if isinstance(self._bins, str) else self._bins
-        levels = self._num_bins + (1 if self._drop_near else 0)
+        self._num_bins = sturges_bins(num_pixels) if isinstance(self._bins, str) else self._bins
         # No cell can count more than all pixels.
         dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
-        shape = (len(self._window.displacements), len(self._ranges.low), levels, levels)
+        shape = (len(self._window.displacements), len(self._ranges.low), self._num_bins, self._num_bins)
         self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
 
     def dependence(self) -> Tensor:
@@ -119,12 +114,7 @@ class MutualInformation:
             raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
         values = self._ranges.low.new_empty(len(self._ranges.low), len(self._counts))
         for column, counts in enumerate(self._counts):
-            values[:, column] = nmi_from_counts(counts, drop_near=self._drop_near)
-        if self._drop_near:
-            # A neighbour without any remaining pair tells nothing: 0. Without any pair at all, there is nothing to
-            # measure: NaN.
-            nothing = values.isnan()
-            values = torch.where(nothing & ~nothing.all(), 0.0, values)
+            values[:, column] = nmi_from_counts(counts)
         return self._window.arrange(values)
 
     @property
@@ -133,53 +123,22 @@ class MutualInformation:
 
     def _observe_ranges(self, maps: Tensor) -> None:
         self._window.check_fits(maps.shape[2:])
-        self._ranges.observe(maps, skip_zeros=self._drop_near)
+        self._ranges.observe(maps)
         self._num_pixels += len(maps) * math.prod(self._window.padded_size(maps.shape[2:]))
-        if self._drop_near:
-            self._num_nonzero += torch.count_nonzero(maps)
 
     def _observe_counts(self, counts: Tensor, maps: Tensor) -> None:
-        zero_level = self._num_bins if self._drop_near else None
         low, high = (limit.to(maps.dtype) for limit in (self._ranges.low, self._ranges.high))
         if self._pads_with_zeros:
             # Fill with the level of a zero first, then quantize the maps right into the middle.
             zeros = maps.new_zeros(1, maps.shape[1], *(1,) * self._window.num_dims)
             level = torch.empty_like(zeros, dtype=torch.uint8)
-            quantize(zeros, low, high, self._num_bins, zero_level=zero_level, out=level)
+            quantize(zeros, low, high, self._num_bins, out=level)
             size = self._window.padded_size(maps.shape[2:])
             levels = level.expand(len(maps), -1, *size).contiguous()
             inside = self._window.inside(levels, maps.shape[2:])
-            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=inside)
+            quantize(maps, low, high, self._num_bins, out=inside)
         else:
             levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
-            quantize(maps, low, high, self._num_bins, zero_level=zero_level, out=levels)
+            quantize(maps, low, high, self._num_bins, out=levels)
             levels = self._window.pad(levels)
         count_pairs_(counts, levels, self._window.displacements)
-
-
-def nmi_from_counts(counts: Tensor, *, drop_near: bool = False) -> Tensor:
-    """Return the normalized mutual information of one joint histogram per channel.
-
-    Args:
-        counts: Integer counts, shape (channels, levels, levels). With `drop_near`, exact zeros are in the last level.
-        drop_near: Leave out exact zeros and the diagonal.
-
-    Returns:
-        Shape (channels,), between 0 and 1; NaN where the joint entropy is 0.
-    """
-    joint = counts.to(wide_dtype(counts.device))
-    if drop_near:
-        joint = joint[:, :-1, :-1].clone()
-        joint.diagonal(dim1=1, dim2=2).zero_()
-    joint = joint / joint.sum((1, 2), keepdim=True).clamp_(min=1)
-    joint_entropy = torch.special.entr(joint).sum((1, 2))
-    entropies = torch.special.entr(joint.sum(1)).sum(1) + torch.special.entr(joint.sum(2)).sum(1)
-    nmi = ((entropies - joint_entropy) / joint_entropy).clamp(0, 1)
-    return torch.where(joint_entropy > 0, nmi, math.nan)
-
-
-def check_bins(bins: int | str) -> None:
-    """Raise `ValueError` unless `bins` is a usable number of bins or the name of a rule."""
-    if bins == "sturges" or (isinstance(bins, int) and 2 <= bins <= MAX_BINS):
-        return
-    raise ValueError(f"Invalid bins: {bins!r}; choose 'sturges' or a number from 2 to {MAX_BINS}.")
