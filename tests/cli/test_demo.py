@@ -43,8 +43,17 @@ def runs(*accuracies):
 @pytest.mark.parametrize(
     ("plain", "scaled", "words"),
     [
-        ((0.70, 0.72, 0.71), (0.80, 0.82, 0.81), "Gain: +10.00 ± 0.00 points over 3 seeds, larger than the noise"),
-        ((0.70, 0.72, 0.71), (0.68, 0.75, 0.70), "0.00 ± 2.65 points over 3 seeds, within the noise"),
+        ((0.70, 0.72, 0.71), (0.80, 0.82, 0.81), "Gain: +10.00 points over 3 seeds, equal in all pairs: no test"),
+        # Differences 1, 2, 3: t = 2√3 with 2 degrees of freedom. Two standard errors would call this clear.
+        (
+            (0.70, 0.72, 0.71),
+            (0.71, 0.74, 0.74),
+            "+2.00 points over 3 seeds (95 % interval -0.48 to +4.48, p = 0.074): may",
+        ),
+        ((0.70, 0.72, 0.71), (0.73, 0.751, 0.742), "p < 0.001): significant; time"),
+        ((0.74, 0.74, 0.74), (0.71, 0.709, 0.708), "Loss: -3.10 points over 3 seeds"),
+        # Two pairs are too few, whatever p says.
+        ((0.70, 0.70), (0.75, 0.7501), "p < 0.001): may be due to chance"),
         ((0.70,), (0.69,), "Loss with a single seed: -1.00 points, which says nothing"),
     ],
 )

@@ -19,6 +19,8 @@ from torch.nn import functional as F
 from spatialgrad.cli.demo_picture import draw_scalings
 from spatialgrad.data import ImageDataset, eval_batches, load_dataset, steps_per_epoch, train_batches
 from spatialgrad.models import create_model
+from spatialgrad.report.statistics import Comparison, compare_paired, correct
+from spatialgrad.report.tables.cells import p_value
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.train.errors import ConfigError
 
@@ -169,23 +171,30 @@ def results_table(plain: list[DemoRun], scaled: list[DemoRun]) -> Table:
 
 
 def verdict(plain: list[DemoRun], scaled: list[DemoRun]) -> str:
-    """The result in one sentence, with its uncertainty."""
+    """The result in one sentence, with the statistics of the reports: a paired t test over seeds."""
     by_seed = {run.seed: run for run in plain}
-    gains = [100 * (run.accuracy - by_seed[run.seed].accuracy) for run in scaled]
-    mean = statistics.mean(gains)
+    values, reference = ({run.seed: 100 * run.accuracy for run in runs} for runs in (scaled, plain))
+    (comparison,) = correct([compare_paired(values, reference)])
     overhead = statistics.median(run.seconds / by_seed[run.seed].seconds for run in scaled) - 1
-    word = "Gain" if mean > 0 else "Loss" if mean < 0 else "Difference"
-    if len(gains) == 1:
-        finding = f"{word} with a single seed: {mean:+.2f} points, which says nothing about other seeds"
-    else:
-        spread = statistics.stdev(gains)
-        # Twice the standard error: a rule of thumb.
-        clear = abs(mean) > 2 * spread / len(gains) ** 0.5
-        noise = "larger than" if clear else "within"
-        finding = f"{word}: {mean:+.2f} ± {spread:.2f} points over {len(gains)} seeds, {noise} the noise between seeds"
-    return (
-        f"{finding}; time {100 * overhead:+.1f} % (median of pairs; pairs vary by several percent on a busy machine)."
-    )
+    finding, duration = _finding(comparison), f"time {100 * overhead:+.1f} %"
+    return f"{finding}; {duration} (median of pairs; pairs vary by several percent on a busy machine)."
+
+
+def _finding(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "No pair of runs to compare"
+    difference = comparison.difference
+    word = "Gain" if difference > 0 else "Loss" if difference < 0 else "Difference"
+    if comparison.n == 1:
+        return f"{word} with a single seed: {difference:+.2f} points, which says nothing about other seeds"
+    finding = f"{word}: {difference:+.2f} points over {comparison.n} seeds"
+    if comparison.low is None or comparison.high is None or comparison.p is None:
+        return f"{finding}, {comparison.note}"
+    judgement = "significant" if comparison.supported else "may be due to chance"
+    p = p_value(comparison.p)
+    p = p if p.startswith("<") else f"= {p}"
+    interval = f"95 % interval {comparison.low:+.2f} to {comparison.high:+.2f}"
+    return f"{finding} ({interval}, p {p}): {judgement}"
 
 
 def mean_and_std(accuracies: list[float]) -> str:

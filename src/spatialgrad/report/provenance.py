@@ -16,7 +16,9 @@ SCALE_TEXTS = {
     "pocket": "pocket: the whole pipeline in minutes, no claim about accuracy",
 }
 MOST_WAITING = 10
-"""Number of waiting runs that are listed; all are counted."""
+"""Number of waiting runs, and of arms left out, that are listed; all are counted."""
+MOST_NETWORKS = 6
+"""Number of networks that are listed for a data set."""
 ORDER = ("finished", "running", "stopped", "waiting", "failed", "damaged")
 
 
@@ -32,10 +34,30 @@ class Trouble:
 
 
 def progress(study: StudyResults) -> str:
-    """The progress of a study: "3 of 8 runs finished (1 running, 4 waiting)"."""
+    """The progress of a study: "3 of 8 runs finished (1 running, 4 waiting); 2 of 6 arms left out"."""
     states, total = study.states, len(study.runs)
     rest = ", ".join(f"{states[state]} {state}" for state in ORDER[1:] if states[state])
-    return f"{states['finished']} of {total} runs finished" + (f" ({rest})" if rest else "")
+    omitted, arms = len(study.record.omitted), len(study.record.omitted) + len(study.shown)
+    left_out = f"; {omitted} of {arms} arms left out" if omitted else ""
+    return f"{states['finished']} of {total} runs finished" + (f" ({rest})" if rest else "") + left_out
+
+
+def trained(study: StudyResults) -> str:
+    """The networks that were planned, with their widths, by data set: "vgg11-linear (width 0.25) on cifar100"."""
+    networks: dict[str, list[str]] = {}
+    for arm in study.arms:
+        config = arm.record.config
+        model, data = (group if isinstance(group := config.get(name), Mapping) else {} for name in ("model", "data"))
+        if model.get("name") and data.get("name"):
+            width = model.get("width", 1)
+            name = str(model["name"]) + ("" if width == 1 else f" (width {width})")
+            networks.setdefault(str(data["name"]), []).append(name)
+    parts = []
+    for data_name, names in networks.items():
+        several = list(dict.fromkeys(names))
+        more = f" and {len(several) - MOST_NETWORKS} more" if len(several) > MOST_NETWORKS else ""
+        parts.append(f"{', '.join(several[:MOST_NETWORKS])}{more} on {data_name}")
+    return "; ".join(parts)
 
 
 def facts(study: StudyResults) -> list[tuple[str, str]]:
@@ -54,14 +76,19 @@ def facts(study: StudyResults) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {_several(str(each.get(name, '')) for each in versions)}" for name in names)),
         ("Dates", _dates(study.runs)),
     ]
-    return [(name, value or "not known yet") for name, value in found]
+    found = [(name, value or "not known yet") for name, value in found]
+    if record.omitted:
+        more = f"; and {len(record.omitted) - MOST_WAITING} more" if len(record.omitted) > MOST_WAITING else ""
+        found.insert(1, ("Left out", "; ".join(record.omitted[:MOST_WAITING]) + more))
+    return found
 
 
 def command(study: StudyResults) -> str:
     """The command that reproduces the study."""
     record = study.record
     name, scale = shlex.quote(record.name), shlex.quote(record.scale)
-    return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}"
+    only = " --only " + " ".join(map(shlex.quote, record.only)) if record.only else ""
+    return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}{only}"
 
 
 def troubles(study: StudyResults) -> list[Trouble]:

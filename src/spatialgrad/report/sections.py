@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spatialgrad.report.figures.base import PageFigure
 from spatialgrad.report.figures.build import build_figures
 from spatialgrad.report.load import StudyResults
-from spatialgrad.report.provenance import NO_CLAIM, Trouble, command, facts, progress, troubles
+from spatialgrad.report.provenance import NO_CLAIM, Trouble, command, facts, progress, trained, troubles
 from spatialgrad.report.tables.cells import Table
 from spatialgrad.report.tables.results import build_tables
 
@@ -28,6 +28,7 @@ class Section:
     total: int
     progress: str
     warning: str
+    trained: str
     differences: str
     note: str
     tables: tuple[Table, ...]
@@ -55,6 +56,7 @@ def _section(study: StudyResults, identity: str) -> Section:
         total=len(study.runs),
         progress=progress(study),
         warning=NO_CLAIM if record.scale == "pocket" else "",
+        trained=trained(study),
         differences=record.differences,
         note=record.note,
         tables=build_tables(study),

@@ -70,7 +70,8 @@ def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
             ax.set_xlim(left=0)
             if beside:
                 right = axes[index * step + 1]
-                right.set_title(f"{group_title(group)} (published)".strip())
+                measured = next((arm.record.published_for for arm, _ in printed[group]), "")
+                right.set_title(f"{plain(measured, 40) or group_title(group)} (published)".strip())
                 for arm, each in printed[group]:
                     number = series[arm.label]
                     right.errorbar(

@@ -75,6 +75,7 @@ def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> 
                 _ours(study, arm, comparison),
                 seeds_cell(arm),
                 _published(arm),
+                _published_for([arm]),
                 *_difference(study, arm, comparison),
                 _published_difference(study, arm),
             )
@@ -84,6 +85,7 @@ def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> 
         Column(title="Ours (%)"),
         Column(title="Seeds"),
         Column(title="Published (%)"),
+        Column(title="Published for", numeric=False),
         Column(title="Difference [95\u00a0%\u00a0CI]"),
         Column(title="p"),
         Column(title="Published difference"),
@@ -106,7 +108,7 @@ def _side_by_side(study: StudyResults, compared: dict[str, Comparison | None]) -
             arm = by_label.get(label)
             cells.append(_ours(study, arm, compared[arm.record.key]) if arm else empty())
             cells.append(_published(arm) if arm else empty())
-        cells.append(_fewest_seeds(arms))
+        cells += [_published_for(arms), _fewest_seeds(arms)]
         for label in others:
             arm = by_label.get(label)
             if arm is None:
@@ -117,7 +119,7 @@ def _side_by_side(study: StudyResults, compared: dict[str, Comparison | None]) -
     columns = [Column(title=name, numeric=False) for name in names]
     for label in labels:
         columns += [Column(title=f"{label}, ours (%)"), Column(title=f"{label}, published (%)")]
-    columns.append(Column(title="Seeds"))
+    columns += [Column(title="Published for", numeric=False), Column(title="Seeds")]
     for label in others:
         of = f"{label}: " if len(others) > 1 else ""
         titles = ("Difference [95\u00a0%\u00a0CI]", "p", "Published difference")
@@ -160,6 +162,12 @@ def _published(arm: ArmResults) -> Cell:
     published = arm.record.published
     spreads = ["" if each.std is None else f" ± {as_printed(each.std)}" for each in published]
     return published_cell([each.mean for each in published], published, spreads)
+
+
+def _published_for(arms: Sequence[ArmResults]) -> Cell:
+    """What the paper measured, where it is not what was trained here."""
+    measured = tuple(dict.fromkeys(arm.record.published_for for arm in arms if arm.record.published_for))
+    return Cell(lines=measured, sort=measured[0]) if measured else empty()
 
 
 def _difference(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> tuple[Cell, Cell]:
