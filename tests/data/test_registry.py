@@ -47,6 +47,7 @@ def test_list_tells_what_is_there_and_where_the_rest_would_be(tmp_path):
     assert not infos["cifar10"].present
     assert infos["cifar10"].place == tmp_path / "cifar-10-batches-py"
     assert all(info.description for info in infos.values())
+    assert all(bool(info.how_to_get) != info.present for info in infos.values())
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -66,8 +67,15 @@ def test_one_that_is_missing_says_how_to_get_it(name, tmp_path, monkeypatch):
     first, *lines = str(caught.value).split("\n")
     assert first.startswith(f"{name} not found in {tmp_path}")
     expected = ["If it is in another folder: set $SPATIALGRAD_DATA or --data.root."]
-    expected += [f"Download: spatialgrad data get {name}"] if source.fetch else []
-    assert lines == [*expected, f"Manual download: {source.manual(tmp_path)}"]
+    how = [f"Download: spatialgrad data get {name} --data.root {tmp_path}"] if source.fetch else []
+    how += [f"Manual download: {source.manual(tmp_path)}"]
+    assert lines == [*expected, *how]
+    info = next(info for info in list_datasets(tmp_path) if info.name == name)
+    assert info.how_to_get == "\n".join(how)
+    # Where the command looks anyway, the flag is not needed.
+    monkeypatch.setenv("SPATIALGRAD_DATA", str(tmp_path))
+    info = next(info for info in list_datasets() if info.name == name)
+    assert info.how_to_get == "\n".join(how).replace(f" --data.root {tmp_path}", "")
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if SOURCES[name].fetch is None])

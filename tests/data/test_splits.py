@@ -11,6 +11,12 @@ def test_the_validation_split_is_a_stratified_fifth():
     search = validation_split(data, seed=1)
     assert torch.bincount(search.train.labels).tolist() == [400] * 10
     assert torch.bincount(search.test.labels).tolist() == [100] * 10
+    # The images themselves: each training image is on one side, with its label; the real test images are on neither.
+    kept, held_out = stratified_indices(data.train.labels, 0.2, seed=1)
+    for split, indices in ((search.train, kept), (search.test, held_out)):
+        assert torch.equal(split.images, data.train.images[indices])
+        assert torch.equal(split.labels, data.train.labels[indices])
+    assert torch.cat([kept, held_out]).sort().values.tolist() == list(range(5000))
     assert search.description == "Fashion-MNIST, 5k/1k subset, 20% of the training images held out (seed 1)"
     assert (search.name, search.mean, search.class_names) == (data.name, data.mean, data.class_names)
 

@@ -10,8 +10,9 @@ from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, tra
 from spatialgrad.data.classification import FolderSplit, ImageDataset, MemorySplit, Split
 from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
 from spatialgrad.data.pose import People, PoseDataset
-from spatialgrad.data.registry import DatasetInfo, data_root, get_dataset_files, list_datasets, load_dataset, load_for
+from spatialgrad.data.registry import DatasetInfo, get_dataset_files, list_datasets, load_dataset, load_for
 from spatialgrad.data.segmentation import SegmentationDataset
+from spatialgrad.data.source import data_root
 from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.files.download import Progress
 from spatialgrad.data.sets import camvid, cifar, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
-from spatialgrad.data.source import Source
+from spatialgrad.data.source import Source, data_root
 from spatialgrad.torch_utils.names import did_you_mean
 
 SOURCES: dict[str, Source] = {
@@ -40,11 +39,8 @@ class DatasetInfo:
     present: bool
     task: str
     """The task it is for: classification, segmentation or pose."""
-
-
-def data_root(root: str | Path | None = None) -> Path:
-    """The folder of the data sets: the argument, else $SPATIALGRAD_DATA, else ~/.cache/spatialgrad."""
-    return Path(root or os.environ.get("SPATIALGRAD_DATA") or "~/.cache/spatialgrad").expanduser()
+    how_to_get: str
+    """How to get it, each way on a line of its own; empty if it is present."""
 
 
 def load_dataset(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> ImageDataset[Any]:
@@ -81,7 +77,7 @@ def load_for(task: str, name: str, root: str | Path | None = None) -> Any:
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
-    """All named data sets, and whether they were found."""
+    """All named data sets, whether they were found, and how to get those that were not."""
     folder_of_all = data_root(root)
     infos = []
     for source in SOURCES.values():
@@ -93,6 +89,7 @@ def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
                 place=place or source.places(folder_of_all)[0],
                 present=place is not None,
                 task=source.task,
+                how_to_get="" if place is not None else source.how_to_get(folder_of_all),
             )
         )
     return infos

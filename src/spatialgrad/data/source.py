@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,11 @@ from typing import Any
 
 from spatialgrad.data.errors import DataError, MissingDataError, UnreachableError
 from spatialgrad.data.files.download import Progress
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder of the data sets: the argument, else $SPATIALGRAD_DATA, else ~/.cache/spatialgrad."""
+    return Path(root or os.environ.get("SPATIALGRAD_DATA") or "~/.cache/spatialgrad").expanduser()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +36,8 @@ class Source:
     """The task it is for: classification, segmentation or pose."""
     repair: Callable[[Path], str] | None = None
     """Given the place of a damaged copy: what to do; by default remove it and download it again."""
+    missing: Callable[[Path], str] | None = None
+    """Given the data root: what to say if it was not found; by default where it was looked for and how to get it."""
 
     def locate(self, root: Path) -> Path | None:
         """The first of its places that exists."""
@@ -38,13 +47,13 @@ class Source:
         """Read it from the first of its places that exists."""
         place = self.locate(root)
         if place is None:
-            raise MissingDataError(self._how_to_get(root))
+            raise MissingDataError(self._missing(root))
         try:
             return self.read(place)
         except OSError as error:
             raise DataError(f"{self.name} cannot be read ({error})") from error
         except DataError as error:
-            raise type(error)(f"{error}.\nTo fix it: {self._remedy(place)}") from error
+            raise type(error)(f"{error}.\nTo fix it: {self._remedy(place, root)}") from error
 
     def get(self, root: Path, progress: Progress) -> Path:
         """Download it, unless it exists already."""
@@ -65,18 +74,29 @@ class Source:
         progress(f"{self.name} is in {place}")
         return place
 
-    def _how_to_get(self, root: Path) -> str:
+    def how_to_get(self, root: Path) -> str:
+        """Instructions, each on a line of its own: the command that downloads it, if there is one, and by hand."""
+        lines = [f"Download: {get_command(self.name, root)}"] if self.fetch is not None else []
+        return "\n".join([*lines, f"Manual download: {self.manual(root)}"])
+
+    def _missing(self, root: Path) -> str:
+        if self.missing is not None:
+            return self.missing(root)
         places = self.places(root)
         lines = [f"{self.name} not found in {', '.join(map(str, places))}."]
         if any(place.is_relative_to(root) for place in places):
             lines.append("If it is in another folder: set $SPATIALGRAD_DATA or --data.root.")
-        if self.fetch is not None:
-            lines.append(f"Download: spatialgrad data get {self.name}")
-        return "\n".join([*lines, f"Manual download: {self.manual(root)}"])
+        return "\n".join([*lines, self.how_to_get(root)])
 
-    def _remedy(self, place: Path) -> str:
+    def _remedy(self, place: Path, root: Path) -> str:
         if self.repair is not None:
             return self.repair(place)
         if self.fetch is None:
             return f"replace the file named above in {place}"
-        return f"remove {place} and run `spatialgrad data get {self.name}`"
+        return f"remove {place} and run `{get_command(self.name, root)}`"
+
+
+def get_command(name: str, root: Path) -> str:
+    """The command that downloads a data set into a folder."""
+    option = "" if root == data_root() else f" --data.root {shlex.quote(str(root))}"
+    return f"spatialgrad data get {shlex.quote(name)}{option}"

@@ -68,7 +68,8 @@ VALUES = {
 @pytest.mark.parametrize("kind", VALUES)
 def test_reads_what_scipy_reads(kind, do_compression):
     content = _saved(VALUES[kind], do_compression=do_compression)
-    np.testing.assert_equal(read_mat(content, "x", "a.mat"), loadmat(io.BytesIO(content))["x"])
+    # Arrays of arrays cannot be compared, but everything in them is printed.
+    assert repr(read_mat(content, "x", "a.mat")) == repr(loadmat(io.BytesIO(content))["x"])
 
 
 def test_a_file_of_the_other_byte_order_is_read():
@@ -104,18 +105,22 @@ EVIL = {
         "9 structs without a field",
     ),
     "hidden behind a number": (
-        _variable(CELL, (1, 2), _matrix(DOUBLE, (0, 0), _element(9, b"")), _matrix(CHAR, (1, 1 << 30), bytes(8))),
+        _variable(
+            CELL, (1, 2), _matrix(DOUBLE, (0, 0), _element(9, b"")), _matrix(CHAR, (1, 1 << 30), _element(16, b""))
+        ),
         r"shape \(1, 1073741824\)",
     ),
     "names without a length": (
         _variable(STRUCT, (1, 1), _element(INT32, struct.pack("<i", 0)), _element(INT8, b"a")),
         "whose names have no length",
     ),
+    "numbers of an unknown type": (_variable(DOUBLE, (1, 1), _element(186, bytes(8))), "unknown type 186"),
+    "text of an unknown type": (_variable(CHAR, (1, 1), _element(60, bytes(8))), "unknown type 60"),
     "deep": (_nested(MAX_DEPTH + 2), "nested more than 16 deep"),
     "very deep": (_nested(3000), "nested more than 16 deep"),
     "sparse": (_variable(SPARSE, (1, 1), bytes(8)), "unsupported class 5"),
     "opaque": (_variable(17, (1, 1), bytes(8)), "unsupported class 17"),
-    "large": (_variable(DOUBLE, (1, 1), _element(9, bytes(1 << 27))), "more than 67,108,864 bytes, decompressed"),
+    "large": (_variable(DOUBLE, (1, 1), _element(9, bytes(1 << 24))), "more than 1,048,576 bytes, decompressed"),
     "another version": (HEADER[:124] + b"\0\2IM", "not a MATLAB file of version 5"),
     "version 4": (struct.pack("<5i", 0, 1 << 15, 1 << 15, 0, 2) + b"x\0", "not a MATLAB file of version 5"),
     "empty": (b"", "not a MATLAB file of version 5"),
@@ -125,15 +130,15 @@ EVIL = {
 @pytest.mark.parametrize("kind", EVIL)
 def test_a_small_file_cannot_fill_the_memory(kind):
     content, message = EVIL[kind]
-    assert len(content) < 300_000
+    assert len(content) < 20_000
     tracemalloc.start()
     try:
         with pytest.raises(CorruptDataError, match=rf"^a\.mat cannot be read \(ValueError.*{message}"):
-            read_mat(content, "x", "a.mat")
+            read_mat(content, "x", "a.mat", max_bytes=1 << 20)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 2 * (1 << 26)
+    assert peak < 8_000_000
 
 
 def test_nesting_of_the_allowed_depth_is_read():
@@ -151,11 +156,14 @@ def test_a_variable_that_is_missing_and_a_limit():
         read_mat(content, "x", "a.mat", max_bytes=500)
 
 
+DAMAGED = _saved(VALUES["struct"])
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200)
-@given(st.integers(0, 2**16), st.integers(0, 255))
+@given(st.integers(0, len(DAMAGED) - 1), st.integers(0, 255))
 def test_a_damaged_file_is_our_error_or_read(position, byte):
-    content = bytearray(_saved(VALUES["struct"]))
-    content[position % len(content)] = byte
+    content = bytearray(DAMAGED)
+    content[position] = byte
     try:
         read_mat(bytes(content), "x", "a.mat")
     except CorruptDataError:

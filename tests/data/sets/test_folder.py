@@ -63,8 +63,12 @@ def test_a_plain_archive_is_read_in_place(tree, tmp_path, nested):
 def test_a_compressed_archive_is_unpacked_by_get(tree, tmp_path):
     archive = tar_folder(tree, tmp_path / "pets.tar.gz", "w:gz")
     root = tmp_path / "root"
-    with pytest.raises(MissingDataError, match=f"spatialgrad data get folder:{archive}"):
+    with pytest.raises(MissingDataError) as caught:
         load_dataset(f"folder:{archive}", root)
+    assert str(caught.value) == (
+        f"{archive} is compressed, and {root / 'pets'} does not exist.\n"
+        f"Extract it: spatialgrad data get folder:{archive} --data.root {root}"
+    )
     assert get_dataset_files(f"folder:{archive}", root, progress=silent) == root / "pets"
     packed = load_dataset(f"folder:{archive}", root, image_size=32)
     assert torch.equal(_all(packed), _all(load_dataset(f"folder:{tree}", image_size=32)))
@@ -103,6 +107,12 @@ def test_a_validation_split_of_a_folder(tree):
     assert torch.bincount(search.train.labels).tolist() == [4, 4, 4]
     assert torch.bincount(search.test.labels).tolist() == [2, 2, 2]
     assert _all(search).shape == (6, 3, 16, 16)
+    # Each training image is on one side, with the label of its folder; no test image is on either.
+    names = [split.files.relative_names() for split in (search.train, search.test)]
+    expected = [f"train/{label}/{label}_{number}.JPEG" for label in search.class_names for number in range(6)]
+    assert sorted(names[0] + names[1]) == expected
+    for split, those in zip((search.train, search.test), names, strict=True):
+        assert [search.class_names[label] for label in split.labels] == [name.split("/")[1] for name in those]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -149,11 +159,21 @@ def test_a_class_that_training_does_not_have_is_named(tree):
         load_dataset(f"folder:{tree}")
 
 
+@pytest.mark.parametrize("name", ["absent", "absent.tar", "absent.tar.gz"])
+@pytest.mark.parametrize("function", [load_dataset, get_dataset_files])
+def test_a_path_that_is_missing_is_named_with_its_flag(function, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (name, tmp_path / name):
+        with pytest.raises(MissingDataError) as caught:
+            function(f"folder:{path}")
+        first, second = str(caught.value).split("\n")
+        assert first == f"{tmp_path / name} not found, the PATH of --dataset folder:{path}."
+        assert second == "It must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+
+
 def test_another_layout_is_refused_with_the_right_one(tree, tmp_path):
     with pytest.raises(CorruptDataError, match=r"images in both train/<class>/ and val/<class>/"):
         load_dataset(f"folder:{tree / 'train'}")
-    with pytest.raises(MissingDataError, match="absent"):
-        load_dataset(f"folder:{tmp_path / 'absent'}")
     (tmp_path / "images.zip").write_bytes(b"PK")
     with pytest.raises(DataError, match="neither a folder nor an uncompressed tar archive"):
         load_dataset(f"folder:{tmp_path / 'images.zip'}")

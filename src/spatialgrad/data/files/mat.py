@@ -1,8 +1,9 @@
 """MATLAB's files (version 5), checked before scipy reads them.
 
 scipy allocates what a header announces, and calls itself for each level of nesting until the stack overflows: a file of
-a few kB can take gigabytes or end the process. So the structure is first followed here, element by element in the same
-order as scipy does, without reading any data: an array cannot have more elements than bytes, and nesting is limited.
+a few kB can take gigabytes. It also looks up the type of an element beyond the end of its table: one wrong byte can end
+the process. So the structure is first followed here, element by element in the same order as scipy does, without
+reading any data: an array cannot have more elements than bytes, types are known, and nesting is limited.
 
 Format: https://www.mathworks.com/help/pdf_doc/matlab/matfile_format.pdf
 """
@@ -25,6 +26,8 @@ _HEADER_BYTES = 128
 _MATRIX, _COMPRESSED = 14, 15
 _CELL, _STRUCT, _OBJECT, _CHAR, _SPARSE = 1, 2, 3, 4, 5
 _NUMERIC = range(6, 16)
+_NUMBER_TYPES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 12, 13))
+_TEXT_TYPES = _NUMBER_TYPES | {16, 17, 18}
 
 
 def read_mat(content: bytes, variable: str, name: str, *, max_bytes: int = MAX_BYTES, **options: Any) -> Any:
@@ -99,6 +102,9 @@ class _Walk:
             raise ValueError(f"it has an array of shape {dims[:_MAX_DIMS]} in {size:,} bytes")
         if class_number == _CHAR or class_number in _NUMERIC:
             for _ in range(1 + (is_complex and class_number != _CHAR)):
+                kind = self.pair.unpack_from(self.data, at)[0] & 0xFFFF
+                if kind not in (_TEXT_TYPES if class_number == _CHAR else _NUMBER_TYPES):
+                    raise ValueError(f"it has data of the unknown type {kind}")
                 _, _, at = self.element(at)
             return at
         if class_number in (_STRUCT, _OBJECT):

@@ -12,7 +12,7 @@ from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, stem
 from spatialgrad.data.files.download import Progress
 from spatialgrad.data.files.listing import IMAGE_SUFFIXES, FileList, find_files
-from spatialgrad.data.source import Source
+from spatialgrad.data.source import Source, get_command
 
 PREFIX = "folder:"
 TEST_NAMES = ("val", "valid", "validation", "test")
@@ -89,9 +89,17 @@ def source(name: str) -> Source:
             return [path]
         return [extracted(root)]
 
+    def missing(root: Path) -> str:
+        if is_archive(path):
+            return f"{path} is compressed, and {extracted(root)} does not exist.\nExtract it: {get_command(name, root)}"
+        return (
+            f"{path.absolute()} not found, the PATH of --dataset {name}.\n"
+            f"It must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+        )
+
     def fetch(root: Path, progress: Progress) -> Path:
         if not is_archive(path):
-            raise MissingDataError(f"{path} not found")
+            raise MissingDataError(missing(root))
         progress(f"extracting {path}")
         extract(path, extracted(root))
         return extracted(root)
@@ -104,4 +112,5 @@ def source(name: str) -> Source:
         fetch=fetch,
         manual=lambda root: f"put images into {path}/train/<class>/ and {path}/val/<class>/",
         repair=lambda place: f"replace the file named above in {place}",
+        missing=missing,
     )

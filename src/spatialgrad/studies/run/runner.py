@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spatialgrad.data.registry import data_root, find_source
+from spatialgrad.data.registry import find_source
+from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study
