@@ -12,7 +12,8 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 FIGURES = (
     "study-1-cost study-1-learning-curves study-1-overhead study-1-scalings study-2-learning-curves study-2-overhead "
-    "study-2-scalings study-2-kernel-magnitudes study-3-k-curve study-3-search study-4-learning-curves study-4-overhead"
+    "study-2-scalings study-2-centre-share study-2-dependence study-2-kernel-magnitudes study-2-kernel-similarity "
+    "study-3-k-curve study-3-search study-4-learning-curves study-4-overhead"
 ).split()
 
 
