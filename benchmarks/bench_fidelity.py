@@ -4,7 +4,7 @@ Claim: with `drop_near`, at most 0.01. Without it, one range per channel and one
 many times cheaper, change G by a few hundredths at most.
 The reference is `published.py`: one numpy histogram per channel and displacement, on the same maps of the same batch.
 Run: SPATIALGRAD_DATA=... python benchmarks/bench_fidelity.py            (about 3 minutes on 2 cores)
-     python benchmarks/bench_fidelity.py --width 0.125 --steps 50 --images 32
+     python benchmarks/bench_fidelity.py --network vgg16-slim --steps 50 --images 32
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Case:
     model: str
     dataset: str
     image_size: int
-    steps_divisor: int = 1
-    """Large images take longer: fewer steps, fewer images."""
+    share: int = 1
+    """Large images take longer: batches and the number of measured images are divided by this."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def cases(root: Path) -> list[Case]:
     return [
         Case("vgg16-slim", "cifar100", 32),
         Case("resnet18", "cifar100", 32),
-        Case("resnet18-imagenet", f"folder:{root / LARGE_IMAGES}", 224, steps_divisor=4),
+        Case("resnet18-imagenet", f"folder:{root / LARGE_IMAGES}", 224, share=4),
     ]
 
 
@@ -90,7 +90,7 @@ def train(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], steps: int
         loss.backward()
         optimizer.step()
         schedule.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return float(np.mean(losses[-max(1, steps // 10) :]))
 
 
@@ -116,29 +116,29 @@ def differences(model: nn.Module, images: Tensor, drop_near: bool) -> list[Diffe
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", help="folder of the data sets (default: $SPATIALGRAD_DATA)")
-    parser.add_argument("--width", type=float, default=0.25, help="factor on the networks' channels (default: 0.25)")
-    parser.add_argument("--steps", type=int, default=200, help="training steps; a quarter at 224 pixels (default: 200)")
-    parser.add_argument("--batch-size", type=int, default=64, help="images per training step (default: 64)")
-    parser.add_argument(
-        "--images", type=int, default=256, help="images measured; a quarter at 224 pixels (default: 256)"
-    )
+    parser.add_argument("--network", help="measure only this one of the networks")
+    parser.add_argument("--width", type=float, default=0.125, help="factor on their channels (default: 0.125)")
+    parser.add_argument("--steps", type=int, default=200, help="training steps (default: 200)")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per step; a quarter at 224 px (default: 64)")
+    parser.add_argument("--images", type=int, default=256, help="images measured; a quarter at 224 px (default: 256)")
     args = parser.parse_args()
     root = data_root(args.root)
     print(
-        f"width {args.width:g}, {args.steps} steps of {args.batch_size} images, measured on {args.images}, "
-        f"a quarter of the steps and images at 224 pixels; seed 0, "
-        f"torch {torch.__version__}, numpy {np.__version__}, {platform.machine()}"
+        f"width {args.width:g}, {args.steps} steps of {args.batch_size} images, measured on {args.images} "
+        f"(a quarter of both at 224 pixels); seed 0, torch {torch.__version__}, numpy {np.__version__}, "
+        f"{platform.machine()}"
     )
     rows = []
     for case in cases(root):
+        if args.network not in (None, case.model):
+            continue
         torch.manual_seed(0)
         dataset = load(case, root)
         model = create_model(
             case.model, num_classes=dataset.num_classes, width=args.width, in_channels=dataset.channels
         )
-        batches = endless(dataset, args.batch_size)
-        steps, number = (max(1, count // case.steps_divisor) for count in (args.steps, args.images))
-        loss = train(model, batches, steps)
+        loss = train(model, endless(dataset, max(1, args.batch_size // case.share)), args.steps)
+        number = max(1, args.images // case.share)
         images = next(iter(train_batches(dataset, number, seed=1, epoch=0)))[0]
         for drop_near in (False, True):
             found = differences(model, images, drop_near)
@@ -149,7 +149,7 @@ def main() -> None:
                 f"{worst.largest:.4f} | {np.mean([item.mean for item in found]):.4f} | "
                 f"{worst.layer}, {height}×{width} |"
             )
-        print(f"trained {case.model} on {dataset.description}: {steps} steps, last loss {loss:.2f}", flush=True)
+        print(f"trained {case.model} on {dataset.description}: loss of the last steps {loss:.2f}", flush=True)
     print("\n| network | images | drop_near | largest difference | mean | worst layer, its map |")
     print("|---|---|---|---|---|---|")
     print("\n".join(rows))
