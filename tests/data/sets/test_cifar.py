@@ -84,7 +84,8 @@ def test_a_damaged_file_is_named_with_the_way_out(root, name, damage):
     content = path.read_bytes()
     path.write_bytes({"truncated": content[: len(content) // 2], "html": b"<html>", "empty": b""}[damage])
     with pytest.raises(
-        CorruptDataError, match=f"(?s){path} .*remove {path.parent} and run `spatialgrad data get cifar10`"
+        CorruptDataError,
+        match=f"(?s){path} .*remove {path.parent} and run `spatialgrad data get cifar10 --data.root {root}`",
     ):
         load_dataset("cifar10", root)
 

@@ -179,7 +179,7 @@ class _StrictInfo(tarfile.TarInfo):
     def fromtarfile(cls, tar: tarfile.TarFile) -> Self:
         try:
             return super().fromtarfile(tar)
-        except tarfile.EOFHeaderError:
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # unknown to typeshed
             raise
         # ValueError: attributes that are not numbers; RecursionError: hundreds of headers for a single member.
         except (tarfile.HeaderError, ValueError, RecursionError) as error:
@@ -194,6 +194,7 @@ class _StrictTar(tarfile.TarFile):
     """Checks every member, and forgets those that were read: their headers would fill the memory."""
 
     tarinfo = _StrictInfo
+    members: list[tarfile.TarInfo]
 
     def next(self) -> tarfile.TarInfo | None:
         self.members.clear()

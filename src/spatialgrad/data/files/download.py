@@ -104,8 +104,8 @@ def _transfer_with_retries(remote: RemoteFile, part: Path, progress: Progress) -
             return
         except urllib.error.HTTPError as error:
             error.close()
-            reason = " ".join(str(error.reason).split())  # urllib's own reasons have several lines
-            raise UnreachableError(f"{remote.url}: the server responded {error.code} {reason}") from error
+            said = " ".join(str(error.reason).split())  # urllib's own reasons have several lines
+            raise UnreachableError(f"{remote.url}: the server responded {error.code} {said}") from error
         except (ValueError, http.client.InvalidURL) as error:
             raise UnreachableError(f"{remote.url}: the server sent an invalid response ({error})") from error
         except (OSError, http.client.HTTPException) as error:

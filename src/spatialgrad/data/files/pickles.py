@@ -76,6 +76,9 @@ class _ArrayUnpickler(pickle._Unpickler):
         code: pickle._Unpickler.dispatch[code] for code in (getattr(pickle, name)[0] for name in _OPCODES)
     }
 
+    append: Callable[[Any], None]
+    pop_mark: Callable[[], list[Any]]
+
     def load_empty_dictionary(self) -> None:
         self.append(_Dictionary())
 
