@@ -59,8 +59,8 @@ def test_arms_that_were_left_out_are_told(part):
 def test_a_title_names_what_was_trained(part):
     write_report([part])
     page, markdown = ((part / "report" / name).read_text() for name in ("index.html", "report.md"))
-    assert "<h1>VGG-11 on Fashion-MNIST</h1>" in page
-    assert markdown.startswith("# VGG-11 on Fashion-MNIST\n")
+    assert "<h1>VGG-11 on Fashion-MNIST (part)</h1>" in page
+    assert markdown.startswith("# VGG-11 on Fashion-MNIST (part)\n")
     assert "Trained here: vgg11 (width 0.125) on fashion-mnist-mini." in markdown
     assert "vgg11 (width 0.125) on fashion-mnist-mini." in page
 

@@ -47,7 +47,7 @@ def _section(study: StudyResults, identity: str) -> Section:
     record = study.record
     return Section(
         id=identity,
-        title=record.title,
+        title=f"{record.title} (part)" if record.omitted else record.title,
         name=record.name,
         shows=record.shows,
         question=record.question,
