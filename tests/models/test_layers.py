@@ -70,7 +70,7 @@ def assert_he(layer, name):
         assert layer.weight.mean().abs().item() < 0.2 * math.sqrt(2 / fan_out), name
 
 
-SLIM = list_models("*-slim")
+SLIM = list_models("*-slim") + list_models("*-linear")
 HE = list_models("*-imagenet") + list_models("pyramidnet*")
 ZOO = [name for name in list_models() if name not in SLIM + HE]
 

@@ -142,8 +142,9 @@ def test_sharded(method, tmp_path):
     assert load_model(tmp_path / "run") is not None
 
 
-def test_what_fsdp_cannot_do(tmp_path):
-    config = tiny(tmp_path, "dyrep", machine={"strategy": "fsdp"})
+@pytest.mark.parametrize(("method", "machine"), [("dyrep", {}), ("sgs", {"channels_last": True})])
+def test_what_fsdp_cannot_do(method, machine, tmp_path):
+    config = tiny(tmp_path, method, machine={"strategy": "fsdp", **machine})
     processes = start_ranks(config, exit_code_of_training)
     assert codes(processes) == [2, 2]
 

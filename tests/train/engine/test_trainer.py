@@ -39,6 +39,7 @@ def by_hand(config):
     model = create_model("vgg11", num_classes=10, width=1 / 16, in_channels=1)
     if config.method.name == "dbb":
         reparameterize_(model, DBB())
+    model = model.to(memory_format=torch.channels_last)  # what the engine chooses on a CPU
     settings = config.optimizer
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.9, weight_decay=5e-4)
     sgs = SpatialGradientScaling(model, optimizer, every=1) if config.method.name == "sgs" else None
@@ -80,12 +81,12 @@ def test_the_engine_is_the_loop_written_by_hand(method, tmp_path):
 
 def test_fixed_curve(tmp_path):
     """A refactoring must not move it. Other processors round otherwise, so the last digits are free."""
-    quietly(tiny(tmp_path, "sgs", epochs=4, data={"cutout": 0}))
+    quietly(tiny(tmp_path, "sgs", epochs=4, data={"cutout": 0}, machine={"channels_last": False}))
     lines = read_lines(tmp_path / "metrics.jsonl")
     assert [line["train_loss"] for line in lines] == pytest.approx(CURVE, rel=2e-3)
 
 
-CURVE = [2.49604, 2.31523, 2.19214, 2.16357]
+CURVE = [2.33818, 2.32541, 2.32016, 2.24867]
 
 
 def test_what_is_in_the_folder(tmp_path):

@@ -55,6 +55,8 @@ class Machine:
     @property
     def channels_last(self) -> bool:
         """Whether images and kernels are laid out with their channels last in memory."""
+        if self.shards:
+            return False  # torch does not shard kernels in this layout
         if self.config.channels_last == "auto":
             full = self.config.precision in ("32-true", "64-true")
             return self.device.type == "cpu" or (self.device.type == "cuda" and not full)
@@ -163,6 +165,10 @@ def _make_fabric(config: MachineConfig) -> Fabric:
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     strategy: Any = config.strategy
     if strategy == "fsdp":
+        if config.channels_last is True:
+            raise ConfigError(
+                "--machine.channels-last: torch cannot shard channels-last kernels; use --machine.strategy ddp"
+            )
         if devices == "auto":
             devices = torch.cuda.device_count() if config.accelerator in ("auto", "cuda") else 1
         if not isinstance(devices, int) or devices * nodes < 2:
