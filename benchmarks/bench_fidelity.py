@@ -1,7 +1,8 @@
 """How far every G of trained networks is from the published code's, with and without `drop_near`.
 
 Claim: at most 0.002 with `drop_near`, and 0.02 without it, where one range per channel and one number of bins per layer
-make counting several times cheaper. G has mean 1. Fewer images make the difference larger.
+make counting several times cheaper; for the default number of images, as few images or another number of bins can make
+the latter larger. G has mean 1.
 The reference is `published.py`: one numpy histogram per channel and displacement, on the same maps of the same batch.
 Run: SPATIALGRAD_DATA=... python benchmarks/bench_fidelity.py            (about 2 minutes on 2 cores)
      python benchmarks/bench_fidelity.py --network vgg16-slim --steps 50 --images 32
