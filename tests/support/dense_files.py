@@ -1,25 +1,11 @@
-"""Small data sets for segmentation in the published layouts, and a tiny training on one."""
+"""Small data sets for segmentation in the published layouts."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from spatialgrad.data.sets.cityscapes import LABEL_IDS
-from spatialgrad.train import (
-    BudgetConfig,
-    DataConfig,
-    DyRepGroup,
-    MachineConfig,
-    MethodConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScalingConfig,
-    ScheduleConfig,
-    TrainConfig,
-)
-from support.training import with_groups
 
 HEIGHT, WIDTH = 40, 56
 
@@ -71,21 +57,3 @@ def write_cityscapes(folder, train=3, val=2, kind="labelIds", labels=(0, 7, 11, 
 
 def train_id(label):
     return LABEL_IDS.index(label) if label in LABEL_IDS else 255
-
-
-def tiny_segmentation(out, root, method="baseline", *, epochs=2, **groups):
-    """A training of a few seconds on `write_camvid(root / "CamVid")`: 3 steps an epoch, the last one incomplete."""
-    config = TrainConfig(
-        task="segmentation",
-        model=ModelConfig(name="pspnet18", width=1 / 16),
-        data=DataConfig(name="camvid", root=Path(root), batch_size=4, image_size=(32, 48)),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(lr=0.02, head_factor=10),
-        schedule=ScheduleConfig(name="poly"),
-        scaling=ScalingConfig(every=1),
-        dyrep=DyRepGroup(interval=1, batches=2),
-        budget=BudgetConfig(epochs=epochs),
-        machine=MachineConfig(accelerator="cpu", threads=1),
-        out=Path(out),
-    )
-    return with_groups(config, groups)

@@ -61,14 +61,8 @@ def ablation_search(method: str = "sgs") -> TrainConfig:
 
 def k_search(model: str = "vgg11", k: float = 5.0) -> TrainConfig:
     """The search for k: `cifar_appendix`, evaluated on 20 % of the training images, which are held out."""
-    return TrainConfig(
-        model=ModelConfig(name=model),
-        data=DataConfig(name="cifar100", batch_size=128, cutout=16, validation=0.2),
-        method=MethodConfig(name="sgs"),
-        optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
-        scaling=ScalingConfig(k=k, warmup=1, every=5, batches=2),
-        budget=BudgetConfig(epochs=200),
-    )
+    config = cifar_appendix(model)
+    return replace(config, data=replace(config.data, validation=0.2), scaling=replace(config.scaling, k=k))
 
 
 def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConfig:
@@ -204,17 +198,15 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
 
 def pose_pocket(model: str = "poseresnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
     """Pose in minutes: the pose ResNet at a quarter of its width on LSPe at 64×64, 12 epochs, little augmentation."""
-    return TrainConfig(
-        task="pose",
-        model=ModelConfig(name=model, width=0.25, backbone=backbone),
-        data=DataConfig(name="lspet", batch_size=16, image_size=64, cutout=0),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="adam", lr=3e-3, weight_decay=0.0),
-        schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
+    config = pose_lspet(model, method, backbone)
+    return replace(
+        config,
+        data=replace(config.data, image_size=64),
+        optimizer=replace(config.optimizer, lr=3e-3),
         pose=PoseConfig(scale=0.1, rotation=0.0),
-        scaling=ScalingConfig(k=5, warmup=1, every=4, batches=2),
-        dyrep=DyRepGroup(interval=4, until=None, batches=2),
-        budget=BudgetConfig(epochs=12, evaluate_every=4),
+        scaling=replace(config.scaling, every=4),
+        dyrep=replace(config.dyrep, interval=4, until=None),
+        budget=replace(config.budget, epochs=12, evaluate_every=4),
     )
 
 

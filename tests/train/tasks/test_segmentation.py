@@ -24,7 +24,8 @@ from spatialgrad.train.tasks.segmentation import (
     load_masks,
     scores,
 )
-from support.dense_files import tiny_segmentation, write_camvid
+from support.dense_files import write_camvid
+from support.dense_training import tiny_segmentation
 
 IGNORE = 255
 
