@@ -7,8 +7,9 @@ import signal
 import socket
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,18 @@ from spatialgrad.train import (
     BudgetConfig,
     DataConfig,
     DyRepGroup,
+    InterruptedTraining,
     MachineConfig,
     MethodConfig,
     ModelConfig,
     OptimizerConfig,
     ScalingConfig,
     TrainConfig,
+    resume,
     train,
 )
 from spatialgrad.train.runs.checkpoint import read_checkpoint
-from spatialgrad.train.runs.folder import DISTANCES, GROWTH, METRICS, SCALINGS
+from spatialgrad.train.runs.folder import CHECKPOINT, DISTANCES, GROWTH, METRICS, SCALINGS
 
 # Compiled once in the process that all others are forked from.
 _warm = torch.nn.Conv2d(1, 1, 3)
@@ -138,11 +141,11 @@ class Process:
         """The exit code, the standard output and the standard error."""
         deadline = time.monotonic() + timeout
         output = ("", "")
-        if self._receive.poll(timeout):
-            try:
+        # Not for the pipe alone: when the process is killed, its workers keep the other end open for a while.
+        wait([self._receive, self._process.sentinel], timeout)
+        if self._receive.poll():
+            with suppress(EOFError):
                 output = self._receive.recv()
-            except EOFError:
-                pass
         self._process.join(max(0.1, deadline - time.monotonic()))
         if self._process.is_alive():
             self.kill()
@@ -154,6 +157,8 @@ def _run(pipe, arguments, environment, limit_file_size, function):
     from spatialgrad.cli.main import main
 
     os.environ.update(environment)
+    # Else processes that load images would come from another server, and import everything first.
+    multiprocessing.set_start_method("fork", force=True)
     torch.set_num_threads(1)
     if limit_file_size is not None:
         import resource
@@ -209,37 +214,60 @@ def exit_code_of_training(config):
 
 
 def stop_after_seven_steps(config):
+    with at_step(7, request_stop):
+        return exit_code_of_training(config)
+
+
+@contextmanager
+def at_step(step, act):
+    """Call a function with the trainer of any training from a step on; 0 is before the first one."""
     from spatialgrad.train.engine.trainer import Trainer
 
-    look_around = Trainer._save_or_stop
+    save_or_stop, run = Trainer._save_or_stop, Trainer.run
 
-    def look(self):
-        if self.position.step >= 7:
-            self.stop.signal = signal.SIGTERM
-        look_around(self)
+    def after_step(self):
+        if self.position.step >= step:
+            act(self)
+        save_or_stop(self)
 
-    Trainer._save_or_stop = look
-    return exit_code_of_training(config)
+    def start(self):
+        if step == 0:
+            after_step(self)
+        run(self)
 
-
-def stopped_after(step, config, monkeypatch=pytest.MonkeyPatch):
-    """Train until SIGTERM comes right after a step."""
-    from spatialgrad.train.engine.trainer import Trainer
-
-    with monkeypatch.context() as patch:
-        look_around, run = Trainer._save_or_stop, Trainer.run
-
-        def look(self):
-            if self.position.step == step:
-                self.stop.signal = signal.SIGTERM
-            look_around(self)
-
-        def start(self):
-            if step == 0:
-                self.stop.signal = signal.SIGTERM
-                self._save_or_stop()
-            return run(self)
-
-        patch.setattr(Trainer, "_save_or_stop", look)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_save_or_stop", after_step)
         patch.setattr(Trainer, "run", start)
+        yield
+
+
+def request_stop(trainer):
+    """As SIGTERM does."""
+    trainer.stop.signal = signal.SIGTERM
+
+
+def kill(trainer):
+    """SIGKILL, for trainings in a `Process`."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_at(step, config):
+    """Train until SIGTERM comes right after a step."""
+    with at_step(step, request_stop), pytest.raises(InterruptedTraining):
         quietly(config)
+    assert read_checkpoint(config.folder / CHECKPOINT)["step"] == step
+
+
+def assert_resumes(make, folder, *steps):
+    """A training that is stopped after each of some steps, and resumed, ends as if it had not been: bit for bit.
+
+    Args:
+        make: Gives the config of the training in a folder.
+        folder: For both of them.
+        *steps: In order.
+    """
+    quietly(make(folder / "whole"))
+    for step in steps:
+        stop_at(step, make(folder / "run"))
+    resume(folder / "run", console=SILENT)
+    assert_same_run(folder / "run", folder / "whole")

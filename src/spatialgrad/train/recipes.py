@@ -208,17 +208,15 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
 
 def pose_pocket(model: str = "poseresnet18", method: str = "sgs", backbone: Path | None = None) -> TrainConfig:
     """Pose in minutes: the pose ResNet at a quarter of its width on LSPe at 64×64, 12 epochs, little augmentation."""
-    return TrainConfig(
-        task="pose",
-        model=ModelConfig(name=model, width=0.25, backbone=backbone),
-        data=DataConfig(name="lspet", batch_size=16, image_size=64, cutout=0),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="adam", lr=3e-3, weight_decay=0.0),
-        schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
+    config = pose_lspet(model, method, backbone)
+    return replace(
+        config,
+        data=replace(config.data, image_size=64),
+        optimizer=replace(config.optimizer, lr=3e-3),
         pose=PoseConfig(scale=0.1, rotation=0.0),
-        scaling=ScalingConfig(k=5, warmup=1, every=4, batches=2),
-        dyrep=DyRepGroup(interval=4, until=None, batches=2),
-        budget=BudgetConfig(epochs=12, evaluate_every=4),
+        scaling=replace(config.scaling, every=4),
+        dyrep=replace(config.dyrep, interval=4, until=None),
+        budget=replace(config.budget, epochs=12, evaluate_every=4),
     )
 
 

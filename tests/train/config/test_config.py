@@ -29,7 +29,9 @@ from spatialgrad.train import (
     OptimizerConfig,
     ScalingConfig,
     ScheduleConfig,
+    Task,
     TrainConfig,
+    register_task,
 )
 from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
 from spatialgrad.train.config.options import METHOD_NAMES, TASK_NAMES
@@ -83,6 +85,15 @@ def test_the_names_of_methods_and_tasks_are_those_of_the_implementations():
     """Configs do not import the implementations to check names."""
     assert list(METHODS) == METHOD_NAMES
     assert list(TASKS) == TASK_NAMES
+
+
+def test_a_task_of_ones_own(request):
+    with pytest.raises(ConfigError, match="unknown task 'toy'"):
+        TrainConfig(task="toy")
+    register_task("toy", Task)
+    request.addfinalizer(lambda: (TASKS.pop("toy"), TASK_NAMES.remove("toy")))
+    with pytest.raises(ConfigError, match="model 'vgg11' is for classification, but the task is 'toy'"):
+        TrainConfig(task="toy")
 
 
 def test_errors_name_flags_that_exist():

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import shutil
+import signal
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,6 @@ from spatialgrad.reparam import DBB, merge, reparameterize_
 from spatialgrad.train import (
     DataConfig,
     DivergedError,
-    InterruptedTraining,
     OtherConfigError,
     StorageError,
     load_model,
@@ -26,9 +26,20 @@ from spatialgrad.train import (
     read_lines,
     read_result,
 )
-from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.tasks.classification import Classification, load_images
-from support.training import Process, assert_same_run, logs, quietly, tiny, train_quietly, wait_for, weights
+from support.training import (
+    Process,
+    assert_resumes,
+    assert_same_run,
+    at_step,
+    kill,
+    logs,
+    quietly,
+    tiny,
+    train_quietly,
+    wait_for,
+    weights,
+)
 
 
 def by_hand(config):
@@ -66,6 +77,15 @@ def by_hand(config):
             tests = sum(int((model(x).argmax(1) == y).sum()) for x, y in eval_batches(dataset, 64))
         curve.append({"train_loss": loss_sum / 150, "train_accuracy": right / 150, "test_accuracy": tests / 100})
     return model, curve
+
+
+def small_network():
+    """With all that a large one has, and compiled in seconds."""
+    return torch.nn.Sequential(
+        *(torch.nn.Conv2d(1, 8, 3, stride=2), torch.nn.BatchNorm2d(8), torch.nn.ReLU()),
+        *(torch.nn.Conv2d(8, 8, 3, stride=2), torch.nn.ReLU(), torch.nn.Dropout()),
+        *(torch.nn.AdaptiveAvgPool2d(3), torch.nn.Flatten(), torch.nn.Linear(72, 10)),
+    )
 
 
 @pytest.mark.parametrize("method", ["baseline", "sgs", "dbb"])
@@ -229,8 +249,8 @@ def test_the_disk_is_full_when_a_checkpoint_is_written(tmp_path):
     """A real limit of the system on the size of files."""
     quietly(tiny(tmp_path / "whole"))
     size = (tmp_path / "whole" / "checkpoint.pt").stat().st_size
-    stopped = Process(tiny(tmp_path / "run", budget={"checkpoint_steps": 2}), function=stop_after_first_checkpoint)
-    assert stopped.wait()[0] == 9
+    stopped = Process(tiny(tmp_path / "run", budget={"checkpoint_steps": 2}), function=kill_after_first_checkpoint)
+    assert stopped.wait()[0] == -signal.SIGKILL
     before = (tmp_path / "run" / "checkpoint.pt").read_bytes()
     code, _, error = Process("resume", tmp_path / "run", limit_file_size=size // 2).wait()
     assert code == 74
@@ -242,19 +262,9 @@ def test_the_disk_is_full_when_a_checkpoint_is_written(tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def stop_after_first_checkpoint(config):
-    import os
-
-    from spatialgrad.train.engine import trainer as engine
-
-    save = engine.save_checkpoint
-
-    def save_and_die(folder, state):
-        save(folder, state)
-        os._exit(9)
-
-    engine.save_checkpoint = save_and_die
-    quietly(config)
+def kill_after_first_checkpoint(config):
+    with at_step(3, kill):
+        quietly(config)
 
 
 def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
@@ -352,22 +362,7 @@ def test_tensorboard(tmp_path):
 )
 @pytest.mark.parametrize("method", ["sgs", "dyrep"])
 def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
-    quietly(tiny(tmp_path / "whole", method, machine=machine))
-    stopped = tiny(tmp_path / "run", method, machine=machine, budget={"checkpoint_steps": 7})
-    with pytest.MonkeyPatch.context() as patch:
-        from spatialgrad.train.engine import trainer as engine
-
-        save = engine.save_checkpoint
-
-        def save_and_fail(folder, state):
-            save(folder, state)
-            raise KeyboardInterrupt
-
-        patch.setattr(engine, "save_checkpoint", save_and_fail)
-        with pytest.raises(KeyboardInterrupt):
-            quietly(stopped)
-    quietly(stopped)
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    assert_resumes(lambda out: tiny(out, method, machine=machine), tmp_path, 7)
 
 
 def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
@@ -384,15 +379,9 @@ def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_compiled(tmp_path):
-    compiled = {"machine": {"compile": True}}
-    quietly(tiny(tmp_path / "whole", "sgs", **compiled))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_save_or_stop", lambda self: self._leave(15) if self.position.step == 7 else None)
-        with pytest.raises(InterruptedTraining):
-            quietly(tiny(tmp_path / "run", "sgs", **compiled))
-    quietly(tiny(tmp_path / "run", "sgs", **compiled))
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
+def test_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(Classification, "build_model", lambda self: small_network())
+    assert_resumes(lambda out: tiny(out, "sgs", machine={"compile": True}), tmp_path, 7)
     quietly(tiny(tmp_path / "eager", "sgs"))
     curves = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "eager")]
     # Compiled dropout draws other numbers, so the curves are alike but not the same.

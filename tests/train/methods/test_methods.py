@@ -15,7 +15,7 @@ from support.training import quietly, tiny, weights
 BRANCHED = ("acb", "repvgg", "dbb")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "lemma-unscaled"])
 def test_learns_and_is_deployed(method, tmp_path):
     data = {"limit": 600, "test_limit": 200, "batch_size": 16, "cutout": 0}
     schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}

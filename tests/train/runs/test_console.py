@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.train import train
-from spatialgrad.train.runs.console import Reporter, describe, duration, make_reporter
+from spatialgrad.train.runs import console as progress
+from spatialgrad.train.runs.console import Reporter, describe, duration, make_reporter, show_metric
 from support.training import tiny
 
 
@@ -35,13 +36,17 @@ def test_a_file_gets_one_line_per_epoch(tmp_path):
     assert "left" not in second
 
 
-def test_a_long_epoch_says_how_far_it_is(monkeypatch):
-    from spatialgrad.train.runs import console as progress
-
+@pytest.fixture
+def timed(monkeypatch):
+    """A reporter for log files, what it prints to, and the time that it sees."""
     now = [0.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     console = Console(file=io.StringIO(), width=160)
-    reporter = make_reporter(console, first=True)
+    return make_reporter(console, first=True), console, now
+
+
+def test_a_long_epoch_says_how_far_it_is(timed):
+    reporter, console, now = timed
     reporter.start(epochs=2, steps_per_epoch=100)
     for batch in range(1, 101):
         now[0] += 2.0
@@ -53,17 +58,12 @@ def test_a_long_epoch_says_how_far_it_is(monkeypatch):
     assert lines[0] == "epoch 1/2 step 31/100  loss 1.000 · accuracy 50.0 % · 64 images/s · 6 min left"
 
 
-def test_time_of_tests_does_not_slow_the_images_down(monkeypatch):
-    from spatialgrad.train.runs import console as progress
-
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
-    console = Console(file=io.StringIO(), width=160)
-    reporter = make_reporter(console, first=True)
+def test_time_of_tests_does_not_slow_the_images_down(timed):
+    reporter, console, now = timed
     reporter.start(epochs=2, steps_per_epoch=1)
     now[0] = 2.0
     reporter.step(0, 1, 100)
-    reporter.phase("testing")
+    reporter.phase("evaluating")
     now[0] = 10.0
     reporter.phase("")
     reporter.epoch(0, {"train_loss": 1.0})
@@ -99,6 +99,11 @@ def test_paths_are_not_taken_for_markup():
 @pytest.mark.parametrize(("seconds", "text"), [(3, "3 s"), (90, "2 min"), (3600, "1 h 00 min"), (7500, "2 h 05 min")])
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_headlines_in_words():
+    assert show_metric("accuracy", 0.12345) == "12.35 %"
+    assert show_metric("distance", 2.6e-15) == "2.6e-15"
 
 
 def test_metrics_in_words():

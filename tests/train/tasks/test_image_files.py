@@ -12,7 +12,7 @@ from PIL import Image
 from spatialgrad.data import CorruptDataError
 from spatialgrad.train import read_lines, resume
 from spatialgrad.train.runs.checkpoint import read_checkpoint
-from support.training import SILENT, Process, assert_same_run, quietly, tiny, wait_for
+from support.training import SILENT, Process, assert_same_run, at_step, quietly, tiny, wait_for
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def train_in_own_group(out, images, epochs, start_method):
 
     os.setpgid(0, 0)
     multiprocessing.set_start_method(start_method, force=True)
-    train.default_config = lambda arguments: config(out, images, epochs=epochs)
+    # Where workers are not forked, each imports everything.
+    workers = 2 if start_method == "fork" else 1
+    train.default_config = lambda arguments: config(out, images, workers=workers, epochs=epochs)
     return main.main(["train"])
 
 
@@ -58,23 +60,13 @@ def test_ctrl_c_reaches_the_workers_and_nothing_is_lost(start_method, images, tm
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_file_that_breaks_on_the_way(images, tmp_path, monkeypatch):
+def test_a_file_that_breaks_on_the_way(images, tmp_path):
     """What was learned until then is saved, and goes on when the file is mended."""
-    from spatialgrad.train.engine.trainer import Trainer
-
     path = Path(next(iter(sorted((images / "train" / "dog").iterdir()))))
     content = path.read_bytes()
-    look_around = Trainer._save_or_stop
-
-    def breaks(self):
-        if self.position.epoch == 1:
-            path.write_bytes(b"not a picture any more")
-        look_around(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_or_stop", breaks)
-        with pytest.raises(CorruptDataError, match=path.name):
-            quietly(config(tmp_path / "run", images, workers=0))
+    # With the last step of the first epoch.
+    with at_step(5, lambda _: path.write_bytes(b"no picture")), pytest.raises(CorruptDataError, match=path.name):
+        quietly(config(tmp_path / "run", images, workers=0))
     saved = read_checkpoint(tmp_path / "run" / "checkpoint.pt")
     assert saved["epoch"] == 1
     path.write_bytes(content)

@@ -1,7 +1,6 @@
 """Segmentation from the first step to the file that is deployed: it learns, resumes, runs on two processes, exports."""
 
 import json
-import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from spatialgrad.train import (
     METHODS,
     CheckpointError,
     ConfigError,
-    InterruptedTraining,
     export_onnx,
     load_model,
     read_lines,
@@ -36,12 +34,15 @@ from support.dense_training import tiny_segmentation
 from support.training import (
     SILENT,
     Process,
+    assert_resumes,
     assert_same_run,
+    at_step,
     codes,
+    kill,
     quietly,
     start_ranks,
     stop_after_seven_steps,
-    stopped_after,
+    stop_at,
     tiny,
     train_quietly,
     weights,
@@ -110,13 +111,7 @@ def test_scalings_of_every_spatial_kernel_are_logged(root, tmp_path):
 
 @pytest.mark.parametrize("method", ["baseline", "sgs"])
 def test_stopped_anywhere_it_goes_on_bit_for_bit(method, root, tmp_path):
-    quietly(tiny_segmentation(tmp_path / "whole", root, method))
-    for step in (1, 3, 5):
-        folder = tmp_path / f"stopped{step}"
-        with pytest.raises(InterruptedTraining):
-            stopped_after(step, tiny_segmentation(folder, root, method))
-        resume(folder, console=SILENT)
-        assert_same_run(folder, tmp_path / "whole")
+    assert_resumes(lambda out: tiny_segmentation(out, root, method), tmp_path, 1, 3, 5)
 
 
 @pytest.mark.slow
@@ -132,17 +127,8 @@ def test_killed_and_resumed_with_workers_bit_for_bit(root, tmp_path):
 
 
 def killed_after_three_steps(config):
-    from spatialgrad.train.engine.trainer import Trainer
-
-    look_around = Trainer._save_or_stop
-
-    def look(self):
-        look_around(self)
-        if self.position.step == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Trainer._save_or_stop = look
-    return train_quietly(config)
+    with at_step(4, kill):
+        quietly(config)
 
 
 def without_batch_statistics(config):
@@ -196,8 +182,8 @@ def test_sharded_it_trains_as_with_ddp(root, tmp_path):
 @pytest.mark.slow
 def test_sharded_it_learns_what_ddp_learns_and_goes_on_bit_for_bit(root, tmp_path):
     """FSDP: heads with a learning rate of their own, and an auxiliary head that tests do not call."""
-    options = {"epochs": 5, "machine": {"strategy": "fsdp"}}
-    assert codes(start_ranks(tiny_segmentation(tmp_path / "ddp", root, "sgs", epochs=5))) == [0, 0]
+    options = {"epochs": 4, "machine": {"strategy": "fsdp"}}
+    assert codes(start_ranks(tiny_segmentation(tmp_path / "ddp", root, "sgs", epochs=4))) == [0, 0]
     assert codes(start_ranks(tiny_segmentation(tmp_path / "whole", root, "sgs", **options))) == [0, 0]
     lines = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("ddp", "whole")]
     for a, b in zip(*lines, strict=True):
@@ -279,8 +265,7 @@ def test_the_backbone_of_a_classification_run(method, root, tmp_path):
 
 def test_a_backbone_that_is_not_finished_is_told(root, tmp_path):
     classifier = {"name": "resnet18-imagenet", "width": 1 / 16}
-    with pytest.raises(InterruptedTraining):
-        stopped_after(1, tiny(tmp_path / "pre", epochs=2, model=classifier, data={"limit": 64, "test_limit": 10}))
+    stop_at(1, tiny(tmp_path / "pre", epochs=2, model=classifier, data={"limit": 64, "test_limit": 10}))
     colour_(tmp_path / "pre")
     _, said = quietly(tiny_segmentation(tmp_path / "run", root, model={"backbone": tmp_path / "pre"}, epochs=1))
     assert f"the run in {tmp_path / 'pre'} has not finished" in " ".join(said.split())
@@ -299,8 +284,7 @@ def test_a_run_goes_on_without_what_its_backbone_came_from(root, tmp_path):
     torch.save(create_model("resnet18-imagenet", width=1 / 16).state_dict(), path)
     options = {"model": {"backbone": path}}
     quietly(tiny_segmentation(tmp_path / "whole", root, **options))
-    with pytest.raises(InterruptedTraining):
-        stopped_after(2, tiny_segmentation(tmp_path / "run", root, **options))
+    stop_at(2, tiny_segmentation(tmp_path / "run", root, **options))
     path.unlink()
     resume(tmp_path / "run", console=SILENT)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
