@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
 from spatialgrad.sgs.filters import Filters
 from spatialgrad.sgs.layers import select_convolutions, summarize_skipped
-from spatialgrad.sgs.matrices import check_k, mean_dependence, scaling_from_dependence
+from spatialgrad.sgs.matrices import NO_DEPENDENCE, check_k, check_measured, mean_dependence, scaling_from_dependence
 from spatialgrad.sgs.measure import Dependence, check_dependence, estimator_factory, measure_dependence
 from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice, choose_place
 from spatialgrad.torch_utils.loaders import Forward
@@ -102,7 +102,7 @@ class SpatialGradientScaling:
             )
         self._filters = Filters({name: convs[0] for name, convs in self._convolutions.items()})
         self._dependence: dict[str, Tensor] = {}
-        self._reported: set[str] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._hooks: list[StepHook] = []
         if scalings is not None:
             self.set_scalings(scalings)
@@ -170,6 +170,8 @@ class SpatialGradientScaling:
         means = {name: mean_dependence(S) for name, S in found.items()}
         idle = [name for name, S in means.items() if bool(S.isnan().any())]
         self._report_once(idle, "have inputs without information and keep a uniform scaling")
+        independent = [name for name, S in means.items() if bool((S <= NO_DEPENDENCE).all())]
+        self._report_once(independent, "have inputs without spatial dependence (S = 0) and keep a uniform scaling")
         self._filters.copy_(new)
         self._dependence = {name: S for name, S in (self._dependence | means).items() if name not in idle}
         self.num_updates += 1
@@ -280,14 +282,16 @@ class SpatialGradientScaling:
 
     def _scaling(self, name: str, dependence: Tensor) -> Tensor:
         try:
-            return scaling_from_dependence(dependence, self.k)
+            scaling = scaling_from_dependence(dependence, self.k)
+            check_measured(name, scaling)
+            return scaling
         except ValueError as error:
             raise ValueError(f"Cannot scale {name!r}: {error}") from error
 
     def _report_once(self, names: list[str], what: str) -> None:
-        new = [name for name in names if name not in self._reported]
+        new = [name for name in names if (name, what) not in self._reported]
         if new:
-            self._reported.update(new)
+            self._reported.update((name, what) for name in new)
             warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=3)
 
 
