@@ -31,6 +31,9 @@ from support.common import (
 
 APPLY = ["gradient", "update"]
 
+# Scaling the gradient of an adaptive optimizer has hardly any effect; that it is done right is tested all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+
 # Those of the paper, and the two that most people use today.
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1}),

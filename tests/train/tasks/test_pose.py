@@ -38,6 +38,9 @@ from support.training import SILENT, Process, assert_same_run, codes, quietly, s
 
 CPU = torch.device("cpu")
 
+# The recipes scale Adam's gradients, as the paper did.
+pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):
