@@ -29,6 +29,7 @@ class TestStepping:
         for p, q in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(p, q)
 
+    @pytest.mark.bits
     def test_ones_change_nothing_bit_for_bit(self):
         models = []
         for scaled in (False, True):
