@@ -22,9 +22,9 @@ def main() -> None:
 
     model = timm.create_model("resnet10t", in_chans=1, num_classes=data.num_classes)
     # Lookahead wraps another optimizer, which is detected and scaled. Adaptive optimizers divide a factor on the
-    # gradient out again; with apply="auto" they get it on the update instead.
+    # gradient out again, so they get it on the update instead.
     optimizer = create_optimizer_v2(model, "lookahead_adamw", lr=2e-3)
-    sgs = SpatialGradientScaling(model, optimizer, apply="auto")
+    sgs = SpatialGradientScaling(model, optimizer)
     print(sgs)
 
     for epoch in range(2):

@@ -11,7 +11,10 @@ from torch.utils.data import IterableDataset
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling
 from support.common import (
+    BFLOAT16_ALIKE,
+    UPDATES_ALIKE,
     TinyNet,
+    close_weights,
     dataset,
     define_torchvision_operators,
     loss_of,
@@ -131,7 +134,7 @@ class TestTraining:
             clip=extra.get("max_grad_norm", 1.0),
             apply=apply,
         )
-        assert same_weights(model.net, twin)
+        assert close_weights(model.net, twin, UPDATES_ALIKE)
         assert not optimizer._optimizer_step_pre_hooks
         assert "detached" in repr(callback.scaling)
 
@@ -139,7 +142,7 @@ class TestTraining:
         model, twin = start()
         train(tmp_path, model, SpatialGradientScalingCallback(every=1), bf16=True)
         by_hand(twin, model.shown, {4: model.measured[:2], 8: model.measured[4:6]}, autocast=True)
-        assert same_weights(model.net, twin)
+        assert close_weights(model.net, twin, BFLOAT16_ALIKE)
 
     def test_updates_leave_the_order_of_the_data_as_it_was(self, tmp_path):
         plain, model = Model(), Model()
@@ -165,7 +168,7 @@ class TestTraining:
         train(tmp_path, model, SpatialGradientScalingCallback(every=1), max_steps=6)
         by_hand(twin, model.shown, {4: model.measured[:2]})
         assert len(model.shown) == 6
-        assert same_weights(model.net, twin)
+        assert close_weights(model.net, twin, UPDATES_ALIKE)
 
     def test_passes_over_a_stream_count_as_epochs(self, tmp_path):
         model, twin = start()
@@ -173,7 +176,7 @@ class TestTraining:
         train(tmp_path, model, callback, Stream(), max_steps=6)
         assert callback.scaling.num_updates == 2
         by_hand(twin, model.shown, {2: model.measured[:1], 4: model.measured[2:3]})
-        assert same_weights(model.net, twin)
+        assert close_weights(model.net, twin, UPDATES_ALIKE)
 
     @pytest.mark.parametrize("limit", [{"num_train_epochs": 1}, {"max_steps": 3}])
     def test_a_training_that_ends_before_its_first_update(self, tmp_path, limit):
@@ -193,6 +196,7 @@ def whole(request, tmp_path_factory):
 
 
 class TestCheckpoints:
+    @pytest.mark.bits
     # Without the seedable sampler, the Trainer itself resumes with other data within an epoch.
     @pytest.mark.parametrize(
         ("whole", "step"),

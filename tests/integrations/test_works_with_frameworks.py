@@ -9,13 +9,15 @@ from torch.utils.data import DataLoader
 
 from spatialgrad import SpatialGradientScaling, scaling_from_ratios
 from support.common import (
+    BFLOAT16_ALIKE,
+    STEPS_ALIKE,
     TinyNet,
     batches,
+    close_weights,
     dataset,
     define_torchvision_operators,
     images,
     loss_of,
-    same_weights,
     some_scalings,
     step_by_hand_,
     train_,
@@ -23,6 +25,9 @@ from support.common import (
 )
 
 APPLY = ["gradient", "update"]
+
+# Scaling the gradient of an adaptive optimizer has hardly any effect; that it is done right is tested all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
 
 
 def loader(shuffle=False, number=32):
@@ -102,7 +107,7 @@ class TestFabric:
             nn.functional.cross_entropy(logits.float(), y).backward()  # Fabric hands out float32
             nn.utils.clip_grad_norm_(twin.parameters(), 0.1)
             step_by_hand_(twin, other, some_scalings(), apply)
-        assert same_weights(model.module, twin)
+        assert close_weights(model.module, twin, BFLOAT16_ALIKE if precision == "bf16-mixed" else STEPS_ALIKE)
 
     @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-true", "bf16-mixed"])
     def test_measuring_in_every_precision(self, Fabric, precision):
@@ -174,7 +179,7 @@ class TestAccelerate:
                 nn.utils.clip_grad_norm_(twin.parameters(), 0.1)
                 step_by_hand_(twin, other, some_scalings(), apply)
                 other.zero_grad()
-        assert same_weights(accelerator.unwrap_model(model), twin)
+        assert close_weights(accelerator.unwrap_model(model), twin)
 
     @pytest.mark.parametrize("accelerator", [{"mixed_precision": "bf16"}], indirect=True)
     def test_training_and_measuring_in_bfloat16(self, accelerator):
@@ -195,7 +200,7 @@ class TestAccelerate:
             nn.functional.cross_entropy(logits.float(), plain_batch[1]).backward()
             step_by_hand_(twin, other, G, "gradient")
             other.zero_grad()
-        assert same_weights(accelerator.unwrap_model(model), twin)
+        assert close_weights(accelerator.unwrap_model(model), twin, BFLOAT16_ALIKE)
 
     @pytest.mark.parametrize("take", [2, 4])  # a part of the loader, and all of it
     def test_measuring_leaves_the_loader_and_the_accelerator_as_they_were(self, accelerator, take):
@@ -248,7 +253,7 @@ class TestTimm:
                 with torch.no_grad():
                     for parameter, value in zip(twin.parameters(), slow, strict=True):
                         parameter.copy_(value)
-        assert same_weights(model, twin)
+        assert close_weights(model, twin)
 
     @pytest.mark.parametrize("apply", APPLY)
     @pytest.mark.parametrize("name", ["lamb", "adamp", "lion", "nadamw"])
@@ -258,7 +263,7 @@ class TestTimm:
         static(model, mine, apply)
         train_(model, mine, batches())
         train_by_hand_(twin, other, batches(), some_scalings(), apply)
-        assert same_weights(model, twin)
+        assert close_weights(model, twin)
 
     def test_the_scaler_of_its_training_script(self, timm):
         model, twin = net_and_twin()
@@ -294,7 +299,7 @@ class TestTimm:
             batch = images(4, seed, size=64)
             train_(model, mine, [batch])
             train_by_hand_(twin, other, [batch], G)
-        assert same_weights(model, twin)
+        assert close_weights(model, twin)
 
     def test_static_scalings_reach_every_kernel_of_a_size(self, timm):
         model = timm.create_model("test_resnet")

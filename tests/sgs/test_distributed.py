@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad import SpatialGradientScaling
-from support.common import TinyNet, images, loss_of, same_matrices, some_scalings, step_by_hand_
+from support.common import STEPS_ALIKE, TinyNet, images, loss_of, same_matrices, some_scalings, step_by_hand_
 from support.ranks import Failure
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
@@ -220,6 +220,7 @@ def alone(spread, **settings):
     return build(**settings)[2].update([images(seed=number) for share in spread for number in share])
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("how", WRAPPERS)
 @pytest.mark.parametrize("spread", SPREADS)
 def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how):
@@ -230,6 +231,7 @@ def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how):
     assert not any(torch.equal(G, torch.ones_like(G)) for G in first.values())
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("settings", [{"drop_near": True}, {"bins": 12}])
 @pytest.mark.parametrize("spread", ["uneven", "nothing for one"])
 def test_variants_of_the_mutual_information(ranks, spread, settings):
@@ -304,6 +306,7 @@ def test_layers_that_only_one_process_calls(ranks):
     assert same_matrices({"wide": first["wide"]}, {"wide": build(net=TinyNet)[2].update([images(seed=1)])["wide"]})
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("apply", ["gradient", "update"])
 @pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
@@ -325,9 +328,10 @@ def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumu
     expected = weights_of(model)
     assert first.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(first[name], value, atol=1e-7, rtol=1e-5, msg=name)
+        torch.testing.assert_close(first[name], value, **STEPS_ALIKE, msg=name)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
 def test_updates_leave_the_training_as_it_was(ranks, how, spread):
@@ -335,6 +339,7 @@ def test_updates_leave_the_training_as_it_was(ranks, how, spread):
         assert same_matrices(plain, measured)
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("how", WRAPPERS)
 def test_the_state_is_whole_on_every_process(ranks, how):
     sgs = build()[2]

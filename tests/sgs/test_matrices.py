@@ -44,6 +44,22 @@ def test_zeros_stay_strictly_positive():
     assert float(G.mean()) == pytest.approx(1, abs=1e-6)
 
 
+def test_no_dependence_at_all_gives_ones():
+    assert torch.equal(scaling_from_dependence(torch.zeros(4, 2, 2)), torch.ones(2, 2))
+    assert torch.equal(scaling_from_dependence(torch.full((1, 2, 2), 5e-324, dtype=torch.float64)), torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [5e-324, 1e-300, 1e-50, 1e-17, 1e-6, 1.0, 1e17, 1e50, 1e300, 1.7e308])
+def test_every_k_gives_a_finite_positive_scaling_of_mean_one(k, dtype):
+    S = torch.tensor([[0.0, 0.3, 1.0, 0.7, 1e-8], [1.0, 1.0, 1.0, 1.0, 1.0]], dtype=dtype)
+    for channels in (S, S[:1], S[1:]):
+        G = scaling_from_dependence(channels, k)
+        assert (G > 0).all()
+        assert float(G.mean()) == pytest.approx(1, abs=1e-5)
+        assert float(G[2]) == pytest.approx(float(G.max()))
+
+
 @pytest.mark.parametrize("k", [0, -1, float("nan"), float("inf")])
 def test_invalid_k(k):
     with pytest.raises(ValueError, match="Invalid k"):
@@ -67,8 +83,9 @@ def test_ratios_are_the_paper_s_parameterization(alpha, beta):
 
 
 def test_invalid_ratios():
-    with pytest.raises(ValueError, match="Invalid beta: 0"):
-        scaling_from_ratios(1, 0)
+    for beta in (0, 1e-320, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"Invalid beta: {beta}"):
+            scaling_from_ratios(1, beta)
 
 
 def test_masks_sum_to_the_scaling():

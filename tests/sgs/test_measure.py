@@ -176,6 +176,33 @@ class TestMeasuring:
             warnings.simplefilter("error")
             sgs.update(torch.zeros(4, 3, 12, 12))
 
+    def test_exactly_independent_pixels_keep_ones_and_are_reported_once(self):
+        # Each pair of neighbours (11, 12, 22, 21) is as frequent as it is for independent pixels. An even kernel has
+        # no centre, where S would be 1.
+        model = nn.Sequential(nn.Conv1d(1, 2, 2, dilation=2))
+        x = torch.tensor([1.0, 1.0, 2.0, 2.0] * 4 + [1.0]).repeat(2, 1, 1)
+        model, optimizer, sgs = build(model)
+        with pytest.warns(NoEffectWarning, match="0 have inputs without spatial dependence"):
+            G = sgs.update(x)
+        assert torch.equal(G["0"], torch.ones(2))
+        sgs.update(x)  # warnings are errors here
+        model(x).sum().backward()
+        optimizer.step()
+        assert all(p.isfinite().all() for p in model.parameters())
+
+    def test_a_function_that_returns_zeros_keeps_ones_and_is_reported_once(self):
+        _, _, sgs = build(dependence=lambda maps, size, **_: torch.zeros(maps.shape[1], *size))
+        with pytest.warns(NoEffectWarning, match="0, 3 have inputs without spatial dependence"):
+            G = sgs.update(images())
+        assert torch.equal(G["0"], torch.ones(3, 3))
+        sgs.update(images())
+
+    def test_a_tiny_k(self):
+        G = measured(images(), k=1e-17)["0"]
+        assert (G > 0).all()
+        assert float(G.mean()) == pytest.approx(1)
+        assert float(G[1, 1]) == pytest.approx(9, rel=1e-3)
+
     def test_layers_that_are_not_called_are_reported(self):
         _, _, sgs = build()
         with pytest.warns(NoEffectWarning, match="3 were not called"):

@@ -38,16 +38,6 @@ class TestAttaching:
             sgs.attach(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
         assert len(other._optimizer_step_pre_hooks) == 1
 
-    @pytest.mark.parametrize(
-        ("optimizer", "place"),
-        [(torch.optim.SGD, "gradient"), (torch.optim.Adam, "update"), (torch.optim.Adagrad, "update")],
-    )
-    def test_auto(self, optimizer, place):
-        model = small_net()
-        sgs = SpatialGradientScaling(model, optimizer(model.parameters(), lr=0.1), apply="auto")
-        assert sgs.apply == place
-        assert f"apply={place!r}" in repr(sgs)
-
     def test_scaling_twice_is_refused(self):
         model, optimizer, first = build()
         with pytest.raises(ValueError, match=r"scale twice. Call detach\(\)"):

@@ -29,6 +29,7 @@ class TestStepping:
         for p, q in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(p, q)
 
+    @pytest.mark.bits
     def test_ones_change_nothing_bit_for_bit(self):
         models = []
         for scaled in (False, True):
@@ -74,6 +75,41 @@ class TestStepping:
         gradient, before = model[0].weight.grad.clone(), model[0].weight.detach().clone()
         optimizer.step()
         torch.testing.assert_close(model[0].weight, before - gradient * G.float())
+
+    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    @pytest.mark.parametrize("closure", [False, True])
+    def test_a_step_that_calls_the_step_of_its_base_class_scales_once(self, apply, closure):
+        class Failing(torch.optim.SGD):
+            fail = False
+
+            def step(self, closure=None):
+                result = super().step(closure)
+                if self.fail:
+                    raise RuntimeError("full disk")
+                return result
+
+        def backward():
+            optimizer.zero_grad()
+            loss = model(x).sum()
+            loss.backward()
+            gradients.append(model[0].weight.grad.clone())
+            return loss
+
+        model, x, G = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False)), images(), scaling_from_ratios(2, 4).float()
+        torch.optim.SGD(model.parameters(), lr=1.0)  # torch hooks into a class's step when it is first used
+        optimizer = Failing(model.parameters(), lr=1.0)
+        SpatialGradientScaling(model, optimizer, dependence=None, scalings=G, apply=apply)
+        for fail in (False, True, False):
+            gradients = []
+            before = model[0].weight.detach().clone()
+            optimizer.fail = fail
+            if not closure:
+                backward()
+            try:
+                optimizer.step(backward) if closure else optimizer.step()
+            except RuntimeError:
+                continue
+            torch.testing.assert_close(model[0].weight, before - gradients[0] * G, rtol=1e-4, atol=1e-4)
 
     def test_moving_the_model_moves_the_scalings(self):
         model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), dependence=None)

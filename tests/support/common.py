@@ -121,6 +121,28 @@ def same_weights(model, reference):
     return same_matrices(model.state_dict(), reference.state_dict())
 
 
+# Two formulations of the same training, such as this file's and the package's, may round differently: after 8 steps of
+# TinyNet by 0.03 of this tolerance. Wrong scalings differ by more: a factor of 1.001 by 40 times the tolerance, one
+# layer of three unscaled by 190 times, flipped scalings by 11,000 times, none at all by 22,000 times.
+STEPS_ALIKE = {"rtol": 1e-5, "atol": 1e-6}
+# If both measure G as well, one pixel beyond the edge of a bin changes G by about 0.001. Of this tolerance, measured
+# scalings with one layer of three unscaled differ by 3 to 15 times, flipped ones by 30 times, none at all by 300 times.
+UPDATES_ALIKE = {"rtol": 1e-3, "atol": 1e-4}
+MATRICES_ALIKE = {"rtol": 0, "atol": 2e-3}
+# One rounding to bfloat16 is 0.004. Without scaling, weights differ by 0.02.
+BFLOAT16_ALIKE = {"rtol": 1e-2, "atol": 1e-3}
+
+
+def close_matrices(left, right, tolerance=STEPS_ALIKE):
+    """By name, up to rounding."""
+    return left.keys() == right.keys() and all(torch.allclose(left[name], right[name], **tolerance) for name in left)
+
+
+def close_weights(model, reference, tolerance=STEPS_ALIKE):
+    """Up to rounding."""
+    return close_matrices(model.state_dict(), reference.state_dict(), tolerance)
+
+
 def define_torchvision_operators():
     """Let torchvision be imported beside a torch that it was not built for: it registers kernels of these two."""
     if not hasattr(torch.ops.torchvision, "nms"):

@@ -5,6 +5,7 @@
 - `layers`: which convolutions take part, and how their inputs are observed
 - `measure`: run a model over a few batches and measure S for each convolution
 - `filters`: the current scalings, in the memory layout of the weights
+- `place`: whether an optimizer needs G on the gradient or on the update
 - `step_hook`: multiply gradients or updates by G whenever the optimizer steps
 - `dependence`: the measures of spatial dependence
 """

@@ -14,6 +14,10 @@ from torch import Tensor
 
 # A scaling of exactly 0 would freeze a kernel position forever.
 SMALLEST = 1e-6
+# Beyond these limits, k and the ratios no longer change G, but would overflow in single precision.
+LARGEST_K = LARGEST_RATIO = 1e30
+# The largest S that counts as no dependence: ratios of smaller values would be ratios of rounding errors.
+NO_DEPENDENCE = 1e-9
 # How far a measure in single precision may exceed the limits of S.
 ROUNDING = 1e-4
 
@@ -29,7 +33,8 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
         k: Larger k flattens G; k = 1 uses S as it is.
 
     Returns:
-        G of shape kernel_size, mean 1, strictly positive; all ones if no channel carries information.
+        G of shape kernel_size, mean 1, strictly positive; all ones if no channel carries information, or if S is 0
+        everywhere.
 
     Example:
         >>> import torch
@@ -47,10 +52,17 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
     if bool(((S < -ROUNDING) | (S > 1 + ROUNDING)).any()):
         raise ValueError(f"S must lie between 0 and 1, got values from {S.min():.6g} to {S.max():.6g}.")
     S = S.clamp(0, 1)
-    if not bool(usable.any()):
+    # Also the case if no channel is usable.
+    if bool((S <= NO_DEPENDENCE).all()):
         return torch.ones_like(dependence[0])
-    transformed = k * S / ((k - 1) * S + 1)
-    return _with_mean_one(transformed.sum(0) / usable.sum())
+    return _with_mean_one(k_transform(S, k).sum(0) / usable.sum())
+
+
+def k_transform(S: Tensor, k: float) -> Tensor:
+    """Return k·S / ((k − 1)·S + 1), which is finite for every k > 0 and every S in [0, 1]."""
+    k = min(max(k, 1 / LARGEST_K), LARGEST_K)
+    # The same fraction, reduced by k: for S = 1 and a tiny k, the other denominator cancels to 0.
+    return k * S / ((k - 1) * S + 1) if k >= 1 else S / (S + (1 - S) / k)
 
 
 def mean_dependence(dependence: Tensor) -> Tensor:
@@ -88,8 +100,10 @@ def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
                 [0.5625, 1.1250, 0.5625]], dtype=torch.float64)
     """
     for name, ratio in (("alpha", alpha), ("beta", beta)):
-        if not (math.isfinite(ratio) and ratio > 0):
-            raise ValueError(f"Invalid {name}: {ratio}; it must be a positive number.")
+        if not 1 / LARGEST_RATIO <= ratio <= LARGEST_RATIO:
+            raise ValueError(
+                f"Invalid {name}: {ratio}; it must lie between {1 / LARGEST_RATIO:g} and {LARGEST_RATIO:g}."
+            )
     edge, corner = 1 / alpha, 1 / beta
     return _with_mean_one(
         torch.tensor([[corner, edge, corner], [edge, 1.0, edge], [corner, edge, corner]], dtype=torch.float64)
@@ -196,6 +210,13 @@ def check_scaling(name: str, scaling: Tensor, kernel_size: tuple[int, ...]) -> N
     check_shape(f"The scaling of {name!r}", scaling, kernel_size)
     if not bool(scaling.isfinite().all()) or bool((scaling < 0).any()):
         raise ValueError(f"The scaling of {name!r} must be finite and non-negative, got\n{scaling}")
+
+
+def check_measured(name: str, scaling: Tensor) -> None:
+    """Raise `ValueError` unless a measured scaling is finite, strictly positive and has mean 1."""
+    mean = float(scaling.mean())
+    if not (bool((scaling > 0).all()) and math.isclose(mean, 1, abs_tol=1e-4)):
+        raise ValueError(f"The measured scaling of {name!r} must be positive with mean 1, got mean {mean}:\n{scaling}")
 
 
 def _like(per_channel: Tensor, values: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from torch.optim import Optimizer
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
 from spatialgrad.sgs.filters import Filters
 from spatialgrad.sgs.layers import select_convolutions, summarize_skipped
-from spatialgrad.sgs.matrices import check_k, mean_dependence, scaling_from_dependence
+from spatialgrad.sgs.matrices import NO_DEPENDENCE, check_k, check_measured, mean_dependence, scaling_from_dependence
 from spatialgrad.sgs.measure import Dependence, check_dependence, estimator_factory, measure_dependence
-from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice, choose_place
+from spatialgrad.sgs.place import Place, choose_place
+from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
 from spatialgrad.torch_utils.optimizers import parameter_ids, unwrap_optimizers
@@ -35,9 +36,9 @@ class SpatialGradientScaling:
         every: Number of epochs between two updates; see `due`.
         include: ``(name, module) -> bool``: only these convolutions take part.
         exclude: ``(name, module) -> bool``: these do not.
-        apply: ``"gradient"`` multiplies the gradient before the optimizer uses it (the paper's default);
-            ``"update"`` multiplies the change that the optimizer made (the paper's Adagrad*); ``"auto"`` chooses
-            ``"gradient"`` for optimizers that are linear in the gradient and ``"update"`` for all others.
+        apply: ``"gradient"`` multiplies the gradient before the optimizer uses it, as the paper does except for
+            Adagrad*; ``"update"`` multiplies the change that the optimizer made; ``"auto"`` chooses ``"gradient"``
+            for optimizers that are linear in the gradient and ``"update"`` for all others.
         scalings: Initial scalings: by qualified name, or one for every convolution of its kernel size. All others
             start as ones, which change nothing.
         bins: Histogram bins of the mutual information: ``"sturges"`` or a number.
@@ -72,7 +73,7 @@ class SpatialGradientScaling:
         every: int = 5,
         include: Predicate | None = None,
         exclude: Predicate | None = None,
-        apply: Apply = "gradient",
+        apply: Apply = "auto",
         scalings: Mapping[str, Tensor] | Tensor | None = None,
         bins: int | str = "sturges",
         drop_near: bool = False,
@@ -104,6 +105,7 @@ class SpatialGradientScaling:
         self._dependence: dict[str, Tensor] = {}
         self._reported: set[str] = set()
         self._hooks: list[StepHook] = []
+        self._places: list[Place] = []
         if scalings is not None:
             self.set_scalings(scalings)
         self._attach(names)
@@ -125,8 +127,8 @@ class SpatialGradientScaling:
     @property
     def apply(self) -> Apply:
         """Where the scalings are applied; ``"auto"`` only if that differs between optimizers, or while detached."""
-        places = {hook.apply for hook in self._hooks}
-        return places.pop() if len(places) == 1 else self._requested_apply
+        found = {hook.apply for hook in self._hooks}
+        return found.pop() if len(found) == 1 else self._requested_apply
 
     def due(self, epoch: int) -> bool:
         """Return whether the scalings should be updated before this epoch.
@@ -170,6 +172,8 @@ class SpatialGradientScaling:
         means = {name: mean_dependence(S) for name, S in found.items()}
         idle = [name for name, S in means.items() if bool(S.isnan().any())]
         self._report_once(idle, "have inputs without information and keep a uniform scaling")
+        independent = [name for name, S in means.items() if bool((S <= NO_DEPENDENCE).all())]
+        self._report_once(independent, "have inputs without spatial dependence (S = 0) and keep a uniform scaling")
         self._filters.copy_(new)
         self._dependence = {name: S for name, S in (self._dependence | means).items() if name not in idle}
         self.num_updates += 1
@@ -229,10 +233,11 @@ class SpatialGradientScaling:
         if callable(kind):
             kind = getattr(kind, "__name__", type(kind).__name__)
         where = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
+        assumed = " (assumed)" if self._hooks and any(place.assumed for place in self._places) else ""
         schedule = "static" if kind is None else f"warmup={self.warmup}, every={self.every}"
         return (
             f"SpatialGradientScaling({len(self._convolutions)} convolutions, {len(self.skipped)} skipped, "
-            f"dependence={kind!r}, k={self.k:g}, apply={self.apply!r}, {schedule}, "
+            f"dependence={kind!r}, k={self.k:g}, apply={self.apply!r}{assumed}, {schedule}, "
             f"updates={self.num_updates}, attached to {where})"
         )
 
@@ -265,11 +270,18 @@ class SpatialGradientScaling:
         if sum(map(len, names.values())) > len(self._convolutions):
             raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
         check_not_scaled_twice(list(names), self._hooks, [convs[0].weight for convs in self._convolutions.values()])
+        chosen = {
+            optimizer: choose_place(self._requested_apply, optimizer, self._convolutions[own[0]][0].weight)
+            for optimizer, own in names.items()
+            if own
+        }
         self.detach()
-        for optimizer, own in names.items():
-            if own:
-                place = choose_place(self._requested_apply, optimizer)
-                self._hooks.append(StepHook(optimizer, place, partial(self._weights_and_filters, own)))
+        self._places = list(chosen.values())
+        for optimizer, place in chosen.items():
+            pairs = partial(self._weights_and_filters, names[optimizer])
+            self._hooks.append(StepHook(optimizer, place.apply, pairs))
+        for reason in dict.fromkeys(place.no_effect for place in self._places if place.no_effect):
+            self._warn_once(reason)
 
     def _weights_and_filters(self, names: list[str]) -> list[tuple[Tensor, Tensor]]:
         pairs = {name: self._filters.pair(name) for name in names}
@@ -280,15 +292,22 @@ class SpatialGradientScaling:
 
     def _scaling(self, name: str, dependence: Tensor) -> Tensor:
         try:
-            return scaling_from_dependence(dependence, self.k)
+            scaling = scaling_from_dependence(dependence, self.k)
+            check_measured(name, scaling)
+            return scaling
         except ValueError as error:
             raise ValueError(f"Cannot scale {name!r}: {error}") from error
 
     def _report_once(self, names: list[str], what: str) -> None:
-        new = [name for name in names if name not in self._reported]
+        new = [name for name in names if f"{name} {what}" not in self._reported]
         if new:
-            self._reported.update(new)
+            self._reported.update(f"{name} {what}" for name in new)
             warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=3)
+
+    def _warn_once(self, what: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
+            warnings.warn(f"{what}.", NoEffectWarning, stacklevel=4)
 
 
 def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: str, bins: int | str) -> None:

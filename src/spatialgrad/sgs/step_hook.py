@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -75,6 +76,7 @@ class StepHook:
         self._pairs = pairs
         self._before: list[Tensor] = []
         self._stepped = False
+        self._depth = 0
         self._backwards_without_step = self._changes_without_step = 0
         self._handles = []
         watched: Any = next((weight for weight in self.weights() if weight.requires_grad), None)
@@ -83,6 +85,7 @@ class StepHook:
             self._handles.append(watched.register_post_accumulate_grad_hook(self._after_backward))
         if apply == "gradient":
             self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
+            self._handles.append(optimizer.register_step_post_hook(self._end_step))
         else:
             self._handles.append(optimizer.register_step_pre_hook(self._keep_weights))
             self._handles.append(optimizer.register_step_post_hook(self._scale_update))
@@ -98,6 +101,8 @@ class StepHook:
 
     def _scale_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._stepped = True
+        if not self._begin_step():
+            return None
         return act_on_gradients(self._scale_gradients, args, kwargs)
 
     @torch.no_grad()
@@ -111,15 +116,31 @@ class StepHook:
     @torch.no_grad()
     def _keep_weights(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._stepped = True
+        if not self._begin_step():
+            return
         self._before = [local_part(weight).clone() for weight in self.weights()]
 
     @torch.no_grad()
     def _scale_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._end_step():
+            return
         for (weight, values), old in zip(self._pairs(), self._before, strict=True):
             new = local_part(weight)
             # W ← W_old + G ⊙ (W_new − W_old)
             new.sub_(old).mul_(values).add_(old)
         self._before = []
+
+    def _begin_step(self) -> bool:
+        """Return whether a step begins, and not the step of a base class within it, which runs all hooks again."""
+        # An error may have ended the last step early; that is rare enough to look at the stack only then.
+        inner = self._depth > 0 and _running_steps(self.optimizer) > 1
+        self._depth = self._depth + 1 if inner else 1
+        return not inner
+
+    def _end_step(self, *_: Any) -> bool:
+        """Return whether the whole step has ended."""
+        self._depth -= 1
+        return self._depth == 0
 
     def _after_backward(self, weight: Tensor) -> None:
         """Warn when the weights change, or gradients accumulate, without our step ever running."""
@@ -141,16 +162,15 @@ class StepHook:
             )
 
 
-def choose_place(apply: Apply, optimizer: Optimizer) -> Apply:
-    """Resolve ``"auto"`` for an optimizer.
-
-    An optimizer that is linear in the gradient passes a constant factor on to the weights. Any other one divides it
-    out again, completely or in part, so the update must be scaled instead.
-    """
-    if apply != "auto":
-        return apply
-    linear = isinstance(optimizer, torch.optim.SGD | torch.optim.ASGD | torch.optim.LBFGS)
-    return "gradient" if linear else "update"
+def _running_steps(optimizer: Optimizer) -> int:
+    """Return how many of an optimizer's `step` methods, its own and those of its base classes, are running."""
+    frame, count = sys._getframe(), 0
+    while frame is not None:
+        # The wrapper with which torch calls hooks around every step.
+        if frame.f_globals.get("__name__") == "torch.optim.optimizer" and frame.f_locals.get("self") is optimizer:
+            count += 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return count
 
 
 def check_not_scaled_twice(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> None:

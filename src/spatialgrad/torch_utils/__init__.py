@@ -3,6 +3,7 @@
 - `modules`: look through wrappers, run a model without side effects, replace parts of it
 - `loaders`: read the same few batches repeatedly, move and identify batches
 - `optimizers`: look through wrappers, act on gradients before a step, exchange parameters
+- `optimizer_trial`: find out how an optimizer treats gradients
 - `distributed`: the collectives that the package uses
 - `flops`: parameters and multiply-accumulates of a network
 """

@@ -34,7 +34,7 @@ def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(k=5, warmup=1, every=30, batches=20),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=30, batches=20),
         dyrep=DyRepGroup(interval=15, until=500),
         budget=BudgetConfig(epochs=600),
     )
@@ -48,7 +48,7 @@ def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
         budget=BudgetConfig(epochs=200),
     )
 
@@ -65,7 +65,7 @@ def ablation_search(method: str = "sgs") -> TrainConfig:
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(k=5, warmup=1, every=10, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=10, batches=2),
         budget=BudgetConfig(epochs=200),
     )
 
@@ -84,7 +84,7 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
             name="sgd", lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4, decay_norms_and_biases=False
         ),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-7),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=120),
     )
@@ -98,7 +98,7 @@ def desk(method: str = "sgs") -> TrainConfig:
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
         schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
         dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30),
     )
@@ -111,7 +111,7 @@ def pocket(method: str = "sgs") -> TrainConfig:
         data=DataConfig(name="fashion-mnist-mini", batch_size=128, image_size=32, cutout=0),
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.05, momentum=0.9, weight_decay=5e-4),
-        scaling=ScalingConfig(k=5, warmup=1, every=2, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=2, batches=2),
         dyrep=DyRepGroup(interval=2, until=None, batches=2),
         budget=BudgetConfig(epochs=8),
     )
@@ -131,7 +131,7 @@ def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbo
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=0.01, momentum=0.9, weight_decay=1e-4, head_factor=10),
         schedule=ScheduleConfig(name="poly", power=0.9),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=160),
         segmentation=SegmentationConfig(auxiliary=0.4, scale=(0.5, 2.0), rotation=10),
         budget=BudgetConfig(epochs=200, evaluate_every=10),
@@ -152,7 +152,7 @@ def segmentation_camvid(method: str = "sgs", backbone: Path | None = None) -> Tr
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="sgd", lr=lr, momentum=0.9, weight_decay=1e-4, head_factor=head_factor),
         schedule=ScheduleConfig(name="poly", power=0.9),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
         dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30, evaluate_every=5),
     )
@@ -185,7 +185,7 @@ def pose_mpii(model: str = "poseresnet18", method: str = "sgs", backbone: Path |
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="adam", lr=1e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="step", milestones=(90, 120), gamma=0.1),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2, drop_near=True),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=140, evaluate_every=5),
     )
@@ -200,7 +200,7 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="adam", lr=2e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
-        scaling=ScalingConfig(k=5, warmup=1, every=5, batches=2),
+        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
         dyrep=DyRepGroup(interval=5, until=35, batches=2),
         budget=BudgetConfig(epochs=40, evaluate_every=5),
     )

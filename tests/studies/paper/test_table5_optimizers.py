@@ -6,6 +6,7 @@ import torch
 from spatialgrad.studies.paper.table5_optimizers import ROWS, with_row
 from spatialgrad.train import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
+from spatialgrad.train.recipes import cifar_appendix
 
 
 def test_the_nine_rows_of_the_optimizer_table():
@@ -13,7 +14,7 @@ def test_the_nine_rows_of_the_optimizer_table():
     assert list(ROWS) == names
     layer = torch.nn.Linear(1, 1)
     for row in ROWS:
-        config = with_row(TrainConfig(), row)
+        config = with_row(cifar_appendix(), row)
         optimizer = build_optimizer(config.optimizer, layer)
         assert type(optimizer).__name__ == row.split()[0].strip("*")
         assert config.scaling.apply == ("update" if row.endswith("*") else "gradient")

@@ -79,6 +79,7 @@ def test_methods_differ(tmp_path):
     assert not any(torch.equal(found[a], found[b]) for a in names for b in names if a < b)
 
 
+@pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
 @pytest.mark.parametrize("optimizer", USUAL_LR)
 def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
     changes = {"data": {"limit": 64}, "budget": {"epochs": 2, "evaluate_every": 2}}

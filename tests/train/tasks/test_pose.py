@@ -35,6 +35,9 @@ from support.training import Process, assert_resumes, codes, quietly, start_rank
 
 CPU = torch.device("cpu")
 
+# The recipes scale Adam's gradients, as the paper did.
+pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):

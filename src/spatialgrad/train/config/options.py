@@ -48,7 +48,7 @@ class ScalingConfig:
     """Epochs between two updates."""
     batches: int = 2
     """Number of training batches that an update measures."""
-    apply: Apply = "gradient"
+    apply: Apply = "auto"
     """gradient: scale the gradient before the optimizer uses it.
     update: scale the optimizer's update (the paper's Adagrad*).
     auto: gradient if the optimizer is linear in it, update otherwise."""

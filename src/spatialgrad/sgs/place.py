@@ -1,0 +1,74 @@
+"""Place: whether an optimizer needs G on the gradient or on the update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from spatialgrad.sgs.step_hook import Apply
+from spatialgrad.torch_utils.optimizer_trial import Trial, try_optimizer
+
+# For optimizers that cannot be tried.
+LINEAR = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where G multiplies, for one optimizer."""
+
+    apply: Literal["gradient", "update"]
+    assumed: bool = False
+    """``"auto"`` was resolved by a list of classes, as the optimizer could not be tried."""
+    no_effect: str | None = None
+    """Why scaling here has hardly any effect; None if it has."""
+
+
+def choose_place(apply: Apply, optimizer: Optimizer, weight: Tensor) -> Place:
+    """Decide where to scale the weights of an optimizer; resolves ``"auto"``.
+
+    An optimizer that is linear in the gradient passes G on to the weights. Any other one divides it out again,
+    completely or in part, so the update must be scaled instead. Which kind it is, is found out by `try_optimizer`.
+
+    Args:
+        apply: What the user asked for.
+        optimizer: The optimizer that really steps.
+        weight: One of the weights to be scaled.
+
+    Raises:
+        ValueError: If the update would have to be scaled, but the optimizer calculates weights from its own copy.
+    """
+    trial = try_optimizer(optimizer, weight)
+    name = type(optimizer).__name__
+    if trial is None:
+        linear = isinstance(optimizer, LINEAR)
+        if apply == "auto":
+            return Place(apply="gradient" if linear else "update", assumed=True)
+        return Place(apply=apply)
+    chosen: Literal["gradient", "update"] = ("gradient" if trial.linear else "update") if apply == "auto" else apply
+    if chosen == "update" and trial.own_copies:
+        raise ValueError(_copies(name, trial))
+    # Half of the factor, as a logarithm: of a centre that is 4 times its corners, less than 2 times are left.
+    if chosen == "gradient" and trial.passed_on < 0.5:
+        return Place(
+            apply=chosen,
+            no_effect=f"{name} divides factors on the gradient out again, so apply='gradient' has hardly any effect. "
+            "Use apply='auto' or 'update'",
+        )
+    return Place(apply=chosen)
+
+
+def _copies(name: str, trial: Trial) -> str:
+    kept = ", ".join(map(repr, trial.own_copies))
+    away = (
+        f"Use apply='gradient': {name} is linear in the gradient."
+        if trial.linear
+        else "Use an optimizer without such a copy, or apply='gradient' for the part of G that it passes on."
+    )
+    return (
+        f"{name} calculates the weights from a copy of its own (in its state: {kept}), so scaled updates would be lost "
+        f"in part. {away}"
+    )
