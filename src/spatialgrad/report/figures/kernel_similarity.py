@@ -58,7 +58,7 @@ def kernel_similarity(study: StudyResults, prefix: str) -> PageFigure | None:
     )
 
 
-def similarity(scalings: Mapping[str, Matrix], magnitudes: Mapping[str, Matrix]) -> Curve:
+def similarity(scalings: Mapping[str, Matrix], magnitudes: Mapping[str, Matrix | None]) -> Curve:
     """The correlation of G and |W| of each layer, by its place; layers in which either is constant are left out."""
     found: Curve = {}
     for place, (name, G) in enumerate(scalings.items(), 1):
