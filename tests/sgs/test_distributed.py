@@ -84,6 +84,21 @@ def update(spread, how, settings):
     return sgs.update(own_share(spread))
 
 
+def update_with_own_settings(by_rank):
+    """Processes whose settings differ, and then the same ones with the same settings."""
+    settings = dict(by_rank[dist.get_rank()])
+    if "exclude" in settings:
+        name = settings["exclude"]
+        settings["exclude"] = lambda other, _: other == name
+    _, _, sgs = build(**settings)
+    try:
+        sgs.update(own_share(SPREADS["even"]))
+        outcome = "no error"
+    except Exception as error:
+        outcome = f"{type(error).__name__}: {error}"
+    return outcome, sgs.num_updates, build()[2].update(own_share(SPREADS["even"]))
+
+
 def update_with(trouble, how):
     """One process meets a trouble of its own; then both go on together."""
     model, _, sgs = build(how)
@@ -266,6 +281,27 @@ def test_where_one_process_fails_all_raise(ranks, trouble, its_error, how):
     assert re.match(its_error, failing[0])
     # nothing has changed, and the next update of both works as ever
     assert other[1:] == failing[1:] == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "what"),
+    [
+        (({}, {"exclude": "wide"}), "convolutions"),
+        (({"exclude": "first"}, {"exclude": "last"}), "convolutions"),
+        (({"dependence": "autocorrelation"}, {}), "dependence"),
+        (({"dependence": None}, {}), "dependence"),
+        (({"bins": 8}, {"bins": 9}), "dependence"),
+        (({"drop_near": True}, {}), "dependence"),
+        (({}, {"k": 6}), "k"),
+        (({"k": 6}, {"exclude": "wide"}), "convolutions, k"),
+    ],
+)
+def test_processes_that_disagree_all_raise(ranks, by_rank, what):
+    results = ranks.values(update_with_own_settings, by_rank)
+    for rank, (outcome, num_updates, _) in enumerate(results):
+        assert outcome.startswith(f"ValueError: The processes disagree on {what}. Process {rank} has ")
+        assert num_updates == 0
+    assert same_matrices(results[0][2], results[1][2])
 
 
 @pytest.mark.parametrize("how", WRAPPERS)

@@ -295,6 +295,46 @@ class TestNothingElseChanges:
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
         assert {name: buffer.data_ptr() for name, buffer in model.named_buffers()} == places
 
+    def test_buffers_that_are_resized_or_created(self):
+        class Observed(nn.Module):
+            """As quantization-aware training before its first pass."""
+
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("calls", torch.zeros(()))
+                self.register_buffer("low", torch.zeros(0))
+                self.register_buffer("table", torch.zeros(7))
+                self.register_buffer("cache", None)
+                self.register_parameter("gain", None)
+                self.conv = nn.Conv2d(3, 4, 3)
+                self.register_buffer("last", torch.zeros(()))
+
+            def forward(self, x):
+                self.calls += 1
+                self.low.resize_(3).copy_(x.amin((0, 2, 3)))
+                self.table.resize_(0)
+                self.cache = x.mean()
+                self.gain = nn.Parameter(torch.ones(3))
+                self.register_buffer("unheard", x.mean())
+                self.last += 1
+                return self.conv(x)
+
+        model, _, sgs = build(Observed())
+        before = copy.deepcopy(model.state_dict())
+        sgs.update(images())
+        assert same_matrices(model.state_dict(), before)
+        assert model.cache is None
+        assert model.gain is None
+        assert not hasattr(model, "unheard")
+
+    def test_the_weights_of_lazy_layers_are_not_initialized(self):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))
+        optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+        sgs = SpatialGradientScaling(model, optimizer)
+        with pytest.raises(ValueError, match=r"1.weight, .*3.bias, .* are not initialized: run the model once"):
+            sgs.update(images())
+        assert isinstance(model[3], nn.LazyLinear)
+
     @pytest.mark.parametrize("workers", [0, 1])
     def test_the_loader_s_own_order(self, workers):
         def orders(update):
@@ -369,3 +409,63 @@ class TestBadInput:
         _, _, sgs = build()
         with pytest.raises(RuntimeError, match="channels"):
             sgs.update(torch.rand(2, 5, 12, 12))
+
+    def test_batches_that_do_not_fit_the_model_point_to_forward(self):
+        _, _, sgs = build()
+        with pytest.raises(TypeError, match=r"Sequential.forward\(\) does not fit .* image, label .*forward=lambda"):
+            sgs.update([{"image": images(), "label": torch.zeros(16)}])
+        whole = (images() * 255).to(torch.uint8)
+        for data in (whole, [(whole, 0)]):
+            with pytest.raises(TypeError, match=r"uint8 images.*\.float\(\) / 255"):
+                sgs.update(data)
+        for data in (images().numpy(), [(images().numpy(), 0)]):
+            with pytest.raises(TypeError, match=r"NumPy arrays.*torch\.from_numpy"):
+                sgs.update(data)
+        assert sgs.num_updates == 0
+
+    def test_models_that_convert_their_input_are_left_alone(self):
+        class Converting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3)
+
+            def forward(self, x):
+                return self.conv(torch.as_tensor(x).float())
+
+        for x in ((images() * 255).to(torch.uint8), images().numpy()):
+            measured([x], Converting())
+
+
+class TestLayersThatAreNotScaled:
+    def test_convolutions_without_a_module_are_reported_once(self):
+        class Functional(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3, padding=1)
+                self.kernel = nn.Parameter(torch.rand(4, 4, 3, 3))
+                self.point = nn.Parameter(torch.rand(4, 4, 1, 1))
+
+            def forward(self, x):
+                x = nn.functional.conv2d(self.conv(x), self.kernel)
+                return nn.functional.conv2d(x, weight=self.point)
+
+        _, _, sgs = build(Functional())
+        with pytest.warns(NoEffectWarning, match="kernel are parameters that the model convolves with by itself"):
+            sgs.update(images())
+        assert list(sgs.skipped) == ["kernel"]
+        sgs.update(images())  # warnings are errors here
+
+    def test_weights_that_can_be_trained_later(self):
+        model = small_net()
+        model[0].requires_grad_(False)
+        optimizer = torch.optim.SGD([*model[0].parameters(), *model[8].parameters()], lr=0.1)
+        model.append(nn.Unflatten(1, (1, 5)))
+        model.append(nn.Conv1d(1, 1, 3))
+        optimizer.add_param_group({"params": model[10].parameters()})
+        sgs = SpatialGradientScaling(model, optimizer)
+        sgs.update(images())
+        model[0].requires_grad_(True)
+        optimizer.add_param_group({"params": model[3].parameters()})
+        with pytest.warns(NoEffectWarning, match="0, 3 can be trained only since .* create it again"):
+            sgs.update(images())
+        sgs.update(images())

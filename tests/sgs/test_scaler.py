@@ -64,6 +64,13 @@ class TestAttaching:
         with pytest.warns(NoEffectWarning, match="0 were parametrized or pruned"):
             train(model, optimizer, steps=1)
 
+    def test_a_weight_that_is_normalized_later_is_reported(self):
+        model, optimizer, _ = build()
+        nn.utils.parametrizations.weight_norm(model[0])
+        with pytest.warns(NoEffectWarning, match="0 were parametrized or pruned"):
+            train(model, optimizer, steps=1)
+        train(model, optimizer)  # warnings are errors here
+
 
 class TestState:
     def test_round_trip_through_a_safe_file(self):
@@ -93,6 +100,9 @@ class TestState:
                 sgs.load_state_dict(good | {key: good[key] | {"9": torch.ones(3, 3)}})
             with pytest.raises(ValueError, match=f"Not a state_dict.* instead of .*{key}"):
                 sgs.load_state_dict({name: value for name, value in good.items() if name != key})
+        for bad in (-1, 1.5, "3", None, [1]):
+            with pytest.raises(ValueError, match="Invalid num_updates in the state_dict"):
+                sgs.load_state_dict(good | {"num_updates": bad})
         assert sgs.num_updates == 0
         assert sgs.dependence == {}
         assert same_matrices(sgs.scalings, before)
@@ -151,6 +161,10 @@ class TestBadInput:
             ({"dependence": "covariance"}, "covariance"),
             ({"warmup": -1}, "warmup=-1"),
             ({"every": 0}, "every=0"),
+            ({"every": 1.5}, "every=1.5"),
+            ({"every": math.nan}, "every=nan"),
+            ({"warmup": 0.5}, "warmup=0.5"),
+            ({"warmup": "1"}, "warmup='1'"),
             ({"apply": "weights"}, "weights"),
             ({"bins": 0}, "bins"),
         ],
@@ -164,6 +178,11 @@ class TestBadInput:
             build(nn.Sequential(nn.Linear(2, 2)))
         with pytest.raises(ValueError, match="1 × 1×1 kernel"):
             build(nn.Sequential(nn.Conv2d(2, 2, 1)))
+
+    def test_a_scripted_model(self):
+        model = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+        with pytest.raises(ValueError, match="1 × scripted: TorchScript hides it; create the scaling with the model"):
+            SpatialGradientScaling(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
     def test_an_optimizer_of_another_model(self):
         with pytest.raises(ValueError, match="holds none of the model's convolution weights"):

@@ -128,3 +128,24 @@ def test_scale_gradients_names_what_is_wrong():
     with pytest.raises(ValueError, match=r"'0' has shape \(2, 2\)"):
         scale_gradients_(model, {"0": torch.ones(2, 2)})
     scale_gradients_(model, {"0": torch.ones(3, 3)})  # no gradient yet: nothing to do
+
+
+@pytest.mark.parametrize("bad", [{"conv9": torch.ones(3, 3)}, {"3": torch.ones(9, 9)}, {"3": torch.full((1, 3), -1.0)}])
+def test_scale_gradients_scales_nothing_if_anything_is_wrong(bad):
+    model = small_net()
+    model(images()).sum().backward()
+    before = model[0].weight.grad.clone()
+    with pytest.raises((KeyError, ValueError)):
+        scale_gradients_(model, {"0": scaling_from_ratios(2, 4), **bad})
+    assert torch.equal(model[0].weight.grad, before)
+
+
+def test_two_steps_without_zero_grad_scale_the_same_gradient_twice():
+    G = scaling_from_ratios(2, 4).float()
+    for apply, expected in (("gradient", G * G), ("update", torch.ones(3, 3))):
+        model, optimizer, _ = build(scalings={"0": G}, dependence=None, apply=apply)
+        model(images()).sum().backward()
+        before = model[0].weight.grad.clone()
+        optimizer.step()
+        optimizer.step()
+        torch.testing.assert_close(model[0].weight.grad, before * expected)

@@ -31,7 +31,7 @@ def sgd(weight):
     return torch.optim.SGD([weight], lr=1.0)
 
 
-@pytest.mark.parametrize("attribute", ["optimizer", "base_optimizer", "_base_optimizer"])
+@pytest.mark.parametrize("attribute", ["optimizer", "base_optimizer", "_base_optimizer", "opt", "original_optimizer"])
 def test_wrapped_optimizers_are_looked_through(sgd, attribute):
     assert unwrap_optimizer(Wrapper(Wrapper(sgd), attribute)) is sgd
 

@@ -60,8 +60,8 @@ class Filters:
     def pair(self, name: str) -> tuple[Tensor, Tensor] | None:
         """Return a weight and its filter, or None if the weight is no longer what an optimizer updates."""
         # Looked up each time: wrappers may replace parameters and move them.
-        weight, values = self._convolutions[name].weight, self._values[name]
-        if not weight.is_leaf:
+        weight, values = self._convolutions[name]._parameters.get("weight"), self._values[name]
+        if weight is None or not weight.is_leaf:
             return None
         if values.device != weight.device:
             values = self._values[name] = values.to(weight.device)

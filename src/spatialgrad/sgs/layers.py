@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.overrides import TorchFunctionMode
 
 from spatialgrad.torch_utils.modules import Convolution, Predicate, plain_name
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
+_FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
+FROZEN = "frozen: its weight does not require a gradient"
+ELSEWHERE = "its weight is not in this optimizer"
 
 
 def select_convolutions(
@@ -36,6 +42,8 @@ def select_convolutions(
         name = plain_name(name)
         if isinstance(module, _TRANSPOSED):
             skipped[name] = "transposed convolution"
+        if isinstance(module, torch.jit.ScriptModule) and module.original_name in _SCRIPTED:
+            skipped[name] = "scripted: TorchScript hides it; create the scaling with the model that was scripted"
         if not isinstance(module, Convolution):
             continue
         reason = _reason_to_skip(name, module, include, exclude)
@@ -81,6 +89,32 @@ def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[Non
             handle.remove()
 
 
+class FunctionalConvolutions(TorchFunctionMode):
+    """Collects parameters with which a model calls ``F.conv2d`` and its kin itself, without a convolution module.
+
+    Args:
+        model: The user's own module.
+
+    Attributes:
+        found: The qualified names of these parameters; 1×1 kernels are left out.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        inside = {id(p) for module in model.modules() if isinstance(module, Convolution) for p in module.parameters()}
+        self._names = {id(p): plain_name(name) for name, p in model.named_parameters() if id(p) not in inside}
+        self.found: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Look at the weight of a convolution, and call the function as usual."""
+        kwargs = kwargs or {}
+        if func in _FUNCTIONS:
+            weight = args[1] if len(args) > 1 else kwargs.get("weight")
+            if id(weight) in self._names and max(weight.shape[2:], default=1) > 1:
+                self.found.add(self._names[id(weight)])
+        return func(*args, **kwargs)
+
+
 def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, exclude: Predicate | None) -> str | None:
     if all(side == 1 for side in module.kernel_size):
         return "1×1 kernel, which has no spatial positions to scale"
@@ -96,7 +130,7 @@ def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, e
     if weight.is_complex():
         return "complex: spatial dependence is only defined for real values"
     if not weight.requires_grad:
-        return "frozen: its weight does not require a gradient"
+        return FROZEN
     if weight.dim() != 2 + len(module.kernel_size):
         return f"weight flattened to shape {tuple(weight.shape)}; shard with fully_shard (FSDP2) instead"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -12,15 +13,25 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
+from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.filters import Filters
-from spatialgrad.sgs.layers import select_convolutions, summarize_skipped
+from spatialgrad.sgs.layers import (
+    ELSEWHERE,
+    FROZEN,
+    FunctionalConvolutions,
+    select_convolutions,
+    summarize_skipped,
+)
 from spatialgrad.sgs.matrices import NO_DEPENDENCE, check_k, check_measured, mean_dependence, scaling_from_dependence
 from spatialgrad.sgs.measure import Dependence, check_dependence, estimator_factory, measure_dependence
 from spatialgrad.sgs.place import Place, choose_place
 from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice
+from spatialgrad.torch_utils.distributed import check_agreement
 from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
+from spatialgrad.torch_utils.modules import Predicate, for_one_process, named_convolutions, unwrap_model
 from spatialgrad.torch_utils.optimizers import parameter_ids, unwrap_optimizers
+
+FUNCTIONAL = "the model convolves with this parameter by itself; use a convolution module"
 
 
 class SpatialGradientScaling:
@@ -95,7 +106,7 @@ class SpatialGradientScaling:
         names = self._names_by_optimizer(unwrap_optimizers(optimizer))
         for name in self._missing(names):
             del self._convolutions[name]
-            self.skipped[name] = "its weight is not in this optimizer"
+            self.skipped[name] = ELSEWHERE
         if not self._convolutions:
             raise ValueError(
                 "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
@@ -155,18 +166,20 @@ class SpatialGradientScaling:
         Returns:
             The new scalings by qualified name.
         """
+        check_agreement(self._shared_settings(), next(self._model.parameters()).device, self.process_group)
         if self.measure is None:
             raise RuntimeError("These scalings are static (dependence=None); use set_scalings to change them.")
-        found = measure_dependence(
-            self._model,
-            self._convolutions,
-            estimator_factory(self.measure, bins=self.bins, drop_near=self.drop_near),
-            data,
-            batches=batches,
-            forward=forward,
-            seed=seed,
-            group=self.process_group,
-        )
+        with FunctionalConvolutions(unwrap_model(self._model)) as functional:
+            found = measure_dependence(
+                self._model,
+                self._convolutions,
+                estimator_factory(self.measure, bins=self.bins, drop_near=self.drop_near),
+                data,
+                batches=batches,
+                forward=forward,
+                seed=seed,
+                group=self.process_group,
+            )
         new = {name: self._scaling(name, S) for name, S in found.items()}
         self._report_once([n for n in self._convolutions if n not in found], "were not called in the forward pass")
         means = {name: mean_dependence(S) for name, S in found.items()}
@@ -174,6 +187,14 @@ class SpatialGradientScaling:
         self._report_once(idle, "have inputs without information and keep a uniform scaling")
         independent = [name for name, S in means.items() if bool((S <= NO_DEPENDENCE).all())]
         self._report_once(independent, "have inputs without spatial dependence (S = 0) and keep a uniform scaling")
+        self.skipped |= dict.fromkeys(sorted(functional.found), FUNCTIONAL)
+        self._report_once(
+            sorted(functional.found),
+            "are parameters that the model convolves with by itself; only convolution modules (nn.Conv2d) are scaled",
+        )
+        self._report_once(
+            self._newcomers(), "can be trained only since the scaling was created, and are not scaled; create it again"
+        )
         self._filters.copy_(new)
         self._dependence = {name: S for name, S in (self._dependence | means).items() if name not in idle}
         self.num_updates += 1
@@ -216,7 +237,7 @@ class SpatialGradientScaling:
         return {"scalings": self.scalings, "dependence": self.dependence, "num_updates": self.num_updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a state; one of another architecture raises `ValueError` and changes nothing."""
+        """Load a state; an invalid one, or one of another architecture, raises `ValueError` and changes nothing."""
         expected = ("scalings", "dependence", "num_updates")
         if not set(expected) <= set(state):
             raise ValueError(
@@ -224,9 +245,12 @@ class SpatialGradientScaling:
                 f"{', '.join(expected)}."
             )
         self._filters.check_state(state["scalings"], state["dependence"])
+        count = state["num_updates"]
+        if not is_count(count):
+            raise ValueError(f"Invalid num_updates in the state_dict: {count!r}; it must be an integer of at least 0.")
         self._filters.copy_(state["scalings"])
         self._dependence = {name: S.clone() for name, S in state["dependence"].items()}
-        self.num_updates = int(state["num_updates"])
+        self.num_updates = int(count)
 
     def __repr__(self) -> str:
         kind: Any = self.measure
@@ -265,6 +289,23 @@ class SpatialGradientScaling:
     def _missing(self, names: Mapping[Optimizer, list[str]]) -> list[str]:
         held = {name for group in names.values() for name in group}
         return [name for name in self._convolutions if name not in held]
+
+    def _newcomers(self) -> list[str]:
+        """Return skipped convolutions that could be scaled now: unfrozen, or added to the optimizer."""
+        trained = {key for hook in self._hooks for key in parameter_ids(hook.optimizer)}
+        waiting = [name for name, reason in self.skipped.items() if reason in (FROZEN, ELSEWHERE)]
+        weights = {name: conv._parameters.get("weight") for name, conv in named_convolutions(self._model).items()}
+        ready = {name for name, weight in weights.items() if id(weight) in trained and weight.requires_grad}
+        return [name for name in waiting if name in ready]
+
+    def _shared_settings(self) -> dict[str, Any]:
+        """Return what must be the same on all processes, or they would wait for each other or get different G."""
+        layers = {
+            name: [(Window.of_convolution(conv), conv.in_channels) for conv in convs]
+            for name, convs in self._convolutions.items()
+        }
+        kind = self.measure if isinstance(self.measure, str) else getattr(self.measure, "__qualname__", "")
+        return {"convolutions": layers, "dependence": (kind, self.bins, self.drop_near), "k": float(self.k)}
 
     def _attach(self, names: Mapping[Optimizer, list[str]]) -> None:
         if sum(map(len, names.values())) > len(self._convolutions):
@@ -314,7 +355,17 @@ def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: st
     """Raise `ValueError` for settings that `SpatialGradientScaling` cannot work with."""
     check_k(k)
     check_dependence(dependence, bins)
-    if warmup < 0 or every < 1:
-        raise ValueError(f"Invalid schedule: warmup={warmup} must be at least 0 and every={every} at least 1.")
+    if not (is_count(warmup) and is_count(every) and every >= 1):
+        raise ValueError(
+            f"Invalid schedule: warmup={warmup!r} must be an integer from 0 on and every={every!r} one from 1 on."
+        )
     if apply not in APPLY:
         raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(APPLY)}.")
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a value is an integer of at least 0; numpy's integers count, and so do tensors that hold one."""
+    try:
+        return operator.index(value) >= 0
+    except TypeError:
+        return False

@@ -34,7 +34,7 @@ def scale_gradients_(model: nn.Module, scalings: Mapping[str, Tensor]) -> None:
     """Multiply the gradients of convolution kernels position by position, in place.
 
     Used like `torch.nn.utils.clip_grad_norm_`: after ``backward()``, before ``optimizer.step()``. Convolutions
-    without a gradient are skipped.
+    without a gradient are skipped. An invalid name or scaling raises an error before any gradient changes.
 
     Args:
         model: Any module; wrappers such as DistributedDataParallel or a compiled module do not matter.
@@ -53,11 +53,11 @@ def scale_gradients_(model: nn.Module, scalings: Mapping[str, Tensor]) -> None:
     """
     convolutions = named_convolutions(model)
     for name, scaling in scalings.items():
-        conv = convolutions.get(name)
-        if conv is None:
+        if name not in convolutions:
             raise KeyError(f"The model has no convolution {name!r}; it has {', '.join(convolutions) or 'none'}.")
-        check_scaling(name, scaling, tuple(conv.kernel_size))
-        gradient = conv.weight.grad
+        check_scaling(name, scaling, tuple(convolutions[name].kernel_size))
+    for name, scaling in scalings.items():
+        gradient = convolutions[name].weight.grad
         if gradient is not None:
             local_part(gradient).mul_(scaling.to(gradient.device))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -40,6 +41,26 @@ def highest(value: int, device: torch.device, group: dist.ProcessGroup | None = 
     flag = torch.tensor(value, device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
     return int(flag)
+
+
+def check_agreement(values: Mapping[str, Any], device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+    """Raise `ValueError` on all processes unless all of them have the same values.
+
+    Args:
+        values: What must agree, by a name for the error; equal values must have equal representations.
+        device: The device for the exchange.
+        group: The processes that must agree; by default all of them.
+    """
+    if not is_distributed(group):
+        return
+    # Not hash(): it differs between processes.
+    digests = [int.from_bytes(sha256(repr(value).encode()).digest()[:7]) for value in values.values()]
+    extremes = torch.tensor([digests, [-digest for digest in digests]], device=device)
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
+    different = [name for name, (high, low) in zip(values, extremes.T.tolist(), strict=True) if high != -low]
+    if different:
+        own = "; ".join(f"{name} {values[name]!r}" for name in different)
+        raise ValueError(f"The processes disagree on {', '.join(different)}. Process {dist.get_rank()} has {own}.")
 
 
 def local_part(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -44,7 +45,9 @@ class Replay:
             self._source: Iterable[Any] = _SideBySide(private, structure)
             self._state = _RandomState(loaders)
             return
-        if isinstance(data, Tensor | Mapping) or (isinstance(data, tuple) and data and isinstance(data[0], Tensor)):
+        if isinstance(data, Tensor | Mapping | np.ndarray) or (
+            isinstance(data, tuple) and data and isinstance(data[0], Tensor)
+        ):
             data = [data]
         if not isinstance(data, Iterable):
             raise TypeError(f"Expected a loader, a list of batches or a batch, got {type(data).__name__}.")
@@ -80,12 +83,28 @@ def unwrap_loader(loader: Any) -> Any:
 
 
 def default_forward(model: nn.Module, batch: Any) -> Any:
-    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``."""
+    """Call a model as its training loop most likely does: ``model(**batch)``, ``model(batch[0])``, ``model(batch)``.
+
+    Raises:
+        TypeError: If the batch does not fit the model; says how to pass `forward`.
+    """
     if isinstance(batch, Mapping):
+        try:
+            inspect.signature(model.forward).bind(**batch)
+        except TypeError as error:
+            raise TypeError(
+                f"{type(model).__name__}.forward() does not fit a batch with the keys {', '.join(map(str, batch))} "
+                f"({error}). Pass forward=lambda model, batch: ... that calls the model as your training loop does."
+            ) from error
         return model(**batch)
-    if isinstance(batch, list | tuple):
-        return model(batch[0])
-    return model(batch)
+    x = batch[0] if isinstance(batch, list | tuple) else batch
+    try:
+        return model(x)
+    except Exception as error:
+        # Only then: some models convert their input themselves.
+        if hint := _hint(x):
+            raise TypeError(hint) from error
+        raise
 
 
 def move_to(batch: Any, device: torch.device) -> Any:
@@ -110,6 +129,20 @@ def fingerprint(batch: Any) -> Tensor:
         batch = list(batch.values())
     parts = [fingerprint(item) for item in batch] if isinstance(batch, list | tuple) else []
     return torch.cat(parts) if parts else torch.zeros(0)
+
+
+def _hint(x: Any) -> str | None:
+    """Return what is most likely wrong with an input that a model refused."""
+    if isinstance(x, np.ndarray):
+        return (
+            "The batches are NumPy arrays; convert them with torch.from_numpy, or in forward=lambda model, batch: ..."
+        )
+    if isinstance(x, Tensor) and x.dtype == torch.uint8:
+        return (
+            "The batches are uint8 images; convert them as your training loop does, for example with "
+            "forward=lambda model, batch: model(batch[0].float() / 255)."
+        )
+    return None
 
 
 class _SideBySide:

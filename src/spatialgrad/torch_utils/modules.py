@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -69,20 +70,35 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def keeping_buffers(model: nn.Module) -> Iterator[None]:
-    """Restore all buffers: some modules write to theirs even in evaluation mode (counters, caches, codebooks)."""
-    buffers = [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+    """Restore all buffers: some modules write to theirs even in evaluation mode (counters, caches, codebooks).
+
+    Buffers may change their shape meanwhile. Buffers and parameters that modules create are removed again.
+
+    Raises:
+        ValueError: If the model has parameters or buffers that the first forward pass would initialize.
+    """
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    lazy = [name for name, tensor in tensors if isinstance(tensor, nn.parameter.UninitializedTensorMixin)]
+    if lazy:
+        raise ValueError(
+            f"{', '.join(lazy)} are not initialized: run the model once on a batch, and then create the optimizer and "
+            "the scaling."
+        )
+    held = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+    parameters = [(module._parameters, dict(module._parameters)) for module in model.modules()]
+    values = {buffer: buffer.clone() for _, old in held for buffer in old.values() if buffer is not None}
     try:
         yield
     finally:
-        for module, name, buffer, value in buffers:
-            module._buffers[name] = buffer
+        for registered, old in [*held, *parameters]:
+            registered.clear()
+            registered.update(old)
+        for buffer, value in values.items():
             # Through .data: a backward pass that is still to come must not count this as a change.
-            buffer.data.copy_(value)
+            if (buffer.shape, buffer.dtype, buffer.device) == (value.shape, value.dtype, value.device):
+                buffer.data.copy_(value)
+            else:
+                buffer.data = value
 
 
 @contextmanager

@@ -14,17 +14,20 @@ from torch.optim import Optimizer
 
 
 def unwrap_optimizer(optimizer: Any) -> Optimizer:
-    """Return the optimizer that really steps, inside the wrappers of Accelerate, Fabric, Lightning or Lookahead."""
+    """Return the optimizer that really steps, inside wrappers such as those of Accelerate, Fabric, fastai or Opacus."""
     seen: set[int] = set()
     while id(optimizer) not in seen:
         seen.add(id(optimizer))
-        for attribute in ("optimizer", "base_optimizer", "_base_optimizer"):
+        for attribute in ("optimizer", "base_optimizer", "_base_optimizer", "original_optimizer", "opt"):
             inner = getattr(optimizer, attribute, None)
             if hasattr(inner, "param_groups"):
                 optimizer = inner
                 break
     if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}.")
+        raise TypeError(
+            f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}. If it wraps "
+            "one, pass that; fastai's own optimizers have none, but its OptimWrapper takes one."
+        )
     return optimizer
 
 
