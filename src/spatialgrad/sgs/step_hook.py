@@ -85,7 +85,7 @@ class StepHook:
             self._handles.append(watched.register_post_accumulate_grad_hook(self._after_backward))
         if apply == "gradient":
             self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
-            self._handles.append(optimizer.register_step_post_hook(self._end_step))
+            self._handles.append(optimizer.register_step_post_hook(self._after_step))
         else:
             self._handles.append(optimizer.register_step_pre_hook(self._keep_weights))
             self._handles.append(optimizer.register_step_post_hook(self._scale_update))
@@ -137,7 +137,10 @@ class StepHook:
         self._depth = self._depth + 1 if inner else 1
         return not inner
 
-    def _end_step(self, *_: Any) -> bool:
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._end_step()
+
+    def _end_step(self) -> bool:
         """Return whether the whole step has ended."""
         self._depth -= 1
         return self._depth == 0

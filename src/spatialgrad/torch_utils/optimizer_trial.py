@@ -61,7 +61,7 @@ class _Laboratory:
         shape = (4, 3, *parameter.shape[2:])
         generator = torch.Generator().manual_seed(0)
         dtype = torch.float32 if parameter.device.type == "mps" else torch.float64
-        place = {"device": parameter.device, "dtype": dtype}
+        place: dict[str, Any] = {"device": parameter.device, "dtype": dtype}
         # Not zeros: optimizers may compare the size of a gradient to that of the weights.
         self._start = torch.randn(shape, generator=generator).to(**place) * 0.1
         self._gradients = torch.randn(STEPS, *shape, generator=generator).to(**place)
@@ -84,7 +84,7 @@ class _Laboratory:
 
     def _own_copies(self) -> tuple[str, ...]:
         # Weight decay lets every part of the state follow the weights.
-        still = {"weight_decay": 0.0} if "weight_decay" in self._settings else {}
+        still: dict[str, Any] = {"weight_decay": 0.0} if "weight_decay" in self._settings else {}
         state, shifted = self._run(1.0, **still).state, self._run(1.0, shift=_SHIFT, **still).state
         copies = [name for name, values in state.items() if _size(shifted[name] - values - _SHIFT) <= 1e-2 * _SHIFT]
         undisturbed = self._run(1.0, rounds=2, **still).weights
