@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.sgs.scaler import SpatialGradientScaling, check_settings
+from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.settings import check_settings
 from spatialgrad.sgs.step_hook import NoEffectWarning
 from spatialgrad.torch_utils.loaders import Forward
 

@@ -3,6 +3,7 @@
 - `scaler`: `SpatialGradientScaling`, the class that holds everything together
 - `matrices`: scalings G from a dependence S, from ratios and from branch masks, and back to branches
 - `layers`: which convolutions take part, and how their inputs are observed
+- `settings`: which settings are valid, and which must be the same on all processes
 - `measure`: run a model over a few batches and measure S for each convolution
 - `filters`: the current scalings, in the memory layout of the weights
 - `place`: whether an optimizer needs G on the gradient or on the update

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 
-from spatialgrad.torch_utils.modules import Convolution, Predicate, plain_name
+from spatialgrad.torch_utils.modules import Convolution, Predicate, named_convolutions, plain_name
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
 _FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
 FROZEN = "frozen: its weight does not require a gradient"
 ELSEWHERE = "its weight is not in this optimizer"
+FUNCTIONAL = "the model convolves with this parameter by itself; use a convolution module"
 
 
 def select_convolutions(
@@ -58,6 +59,23 @@ def select_convolutions(
             owner[id(module.weight)] = name
             chosen[name] = [module]
     return chosen, skipped
+
+
+def newcomers(model: nn.Module, skipped: Mapping[str, str], trained: Set[int]) -> list[str]:
+    """Return skipped convolutions that could be scaled now.
+
+    Args:
+        model: The model.
+        skipped: The reason for every convolution that was skipped, by qualified name.
+        trained: The identities of all parameters that the attached optimizers hold now.
+    """
+    weights = {name: conv._parameters.get("weight") for name, conv in named_convolutions(model).items()}
+    ready = {name for name, weight in weights.items() if weight is not None and weight.requires_grad}
+    return [
+        name
+        for name, reason in skipped.items()
+        if reason in (FROZEN, ELSEWHERE) and name in ready and id(weights[name]) in trained
+    ]
 
 
 def summarize_skipped(skipped: Mapping[str, str]) -> str:

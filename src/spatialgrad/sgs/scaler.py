@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -13,25 +12,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
-from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.filters import Filters
 from spatialgrad.sgs.layers import (
     ELSEWHERE,
-    FROZEN,
+    FUNCTIONAL,
     FunctionalConvolutions,
+    newcomers,
     select_convolutions,
     summarize_skipped,
 )
-from spatialgrad.sgs.matrices import NO_DEPENDENCE, check_k, check_measured, mean_dependence, scaling_from_dependence
-from spatialgrad.sgs.measure import Dependence, check_dependence, estimator_factory, measure_dependence
+from spatialgrad.sgs.matrices import NO_DEPENDENCE, check_measured, mean_dependence, scaling_from_dependence
+from spatialgrad.sgs.measure import Dependence, estimator_factory, measure_dependence
 from spatialgrad.sgs.place import Place, choose_place
-from spatialgrad.sgs.step_hook import APPLY, Apply, NoEffectWarning, StepHook, check_not_scaled_twice
+from spatialgrad.sgs.settings import check_settings, is_count, shared_settings
+from spatialgrad.sgs.step_hook import Apply, NoEffectWarning, StepHook, check_not_scaled_twice
 from spatialgrad.torch_utils.distributed import check_agreement
 from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, for_one_process, named_convolutions, unwrap_model
+from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
 from spatialgrad.torch_utils.optimizers import parameter_ids, unwrap_optimizers
-
-FUNCTIONAL = "the model convolves with this parameter by itself; use a convolution module"
 
 
 class SpatialGradientScaling:
@@ -166,7 +164,8 @@ class SpatialGradientScaling:
         Returns:
             The new scalings by qualified name.
         """
-        check_agreement(self._shared_settings(), next(self._model.parameters()).device, self.process_group)
+        shared = shared_settings(self._convolutions, self.measure, self.bins, self.drop_near, self.k)
+        check_agreement(shared, next(self._model.parameters()).device, self.process_group)
         if self.measure is None:
             raise RuntimeError("These scalings are static (dependence=None); use set_scalings to change them.")
         with FunctionalConvolutions(unwrap_model(self._model)) as functional:
@@ -192,8 +191,10 @@ class SpatialGradientScaling:
             sorted(functional.found),
             "are parameters that the model convolves with by itself; only convolution modules (nn.Conv2d) are scaled",
         )
+        trained = {key for hook in self._hooks for key in parameter_ids(hook.optimizer)}
         self._report_once(
-            self._newcomers(), "can be trained only since the scaling was created, and are not scaled; create it again"
+            newcomers(self._model, self.skipped, trained),
+            "can be trained only since the scaling was created, and are not scaled; create it again",
         )
         self._filters.copy_(new)
         self._dependence = {name: S for name, S in (self._dependence | means).items() if name not in idle}
@@ -290,23 +291,6 @@ class SpatialGradientScaling:
         held = {name for group in names.values() for name in group}
         return [name for name in self._convolutions if name not in held]
 
-    def _newcomers(self) -> list[str]:
-        """Return skipped convolutions that could be scaled now: unfrozen, or added to the optimizer."""
-        trained = {key for hook in self._hooks for key in parameter_ids(hook.optimizer)}
-        waiting = [name for name, reason in self.skipped.items() if reason in (FROZEN, ELSEWHERE)]
-        weights = {name: conv._parameters.get("weight") for name, conv in named_convolutions(self._model).items()}
-        ready = {name for name, weight in weights.items() if id(weight) in trained and weight.requires_grad}
-        return [name for name in waiting if name in ready]
-
-    def _shared_settings(self) -> dict[str, Any]:
-        """Return what must be the same on all processes, or they would wait for each other or get different G."""
-        layers = {
-            name: [(Window.of_convolution(conv), conv.in_channels) for conv in convs]
-            for name, convs in self._convolutions.items()
-        }
-        kind = self.measure if isinstance(self.measure, str) else getattr(self.measure, "__qualname__", "")
-        return {"convolutions": layers, "dependence": (kind, self.bins, self.drop_near), "k": float(self.k)}
-
     def _attach(self, names: Mapping[Optimizer, list[str]]) -> None:
         if sum(map(len, names.values())) > len(self._convolutions):
             raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
@@ -349,23 +333,3 @@ class SpatialGradientScaling:
         if what not in self._reported:
             self._reported.add(what)
             warnings.warn(f"{what}.", NoEffectWarning, stacklevel=4)
-
-
-def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: str, bins: int | str) -> None:
-    """Raise `ValueError` for settings that `SpatialGradientScaling` cannot work with."""
-    check_k(k)
-    check_dependence(dependence, bins)
-    if not (is_count(warmup) and is_count(every) and every >= 1):
-        raise ValueError(
-            f"Invalid schedule: warmup={warmup!r} must be an integer from 0 on and every={every!r} one from 1 on."
-        )
-    if apply not in APPLY:
-        raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(APPLY)}.")
-
-
-def is_count(value: Any) -> bool:
-    """Return whether a value is an integer of at least 0; numpy's integers count, and so do tensors that hold one."""
-    try:
-        return operator.index(value) >= 0
-    except TypeError:
-        return False

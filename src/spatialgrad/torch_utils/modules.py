@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
 
 import torch
 from torch import nn
@@ -78,19 +79,24 @@ def keeping_buffers(model: nn.Module) -> Iterator[None]:
         ValueError: If the model has parameters or buffers that the first forward pass would initialize.
     """
     tensors = itertools.chain(model.named_parameters(), model.named_buffers())
-    lazy = [name for name, tensor in tensors if isinstance(tensor, nn.parameter.UninitializedTensorMixin)]
+    kinds = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
+    lazy = [name for name, tensor in tensors if isinstance(tensor, kinds)]
     if lazy:
         raise ValueError(
             f"{', '.join(lazy)} are not initialized: run the model once on a batch, and then create the optimizer and "
             "the scaling."
         )
-    held = [(module._buffers, dict(module._buffers)) for module in model.modules()]
-    parameters = [(module._parameters, dict(module._parameters)) for module in model.modules()]
-    values = {buffer: buffer.clone() for _, old in held for buffer in old.values() if buffer is not None}
+    parts = list(model.modules())
+    # Dicts of tensors by name, and what they hold.
+    held: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (tensors, dict(tensors)) for part in parts for tensors in (part._buffers, part._parameters)
+    ]
+    buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
+    values = {buffer: buffer.clone() for buffer in buffers}
     try:
         yield
     finally:
-        for registered, old in [*held, *parameters]:
+        for registered, old in held:
             registered.clear()
             registered.update(old)
         for buffer, value in values.items():
