@@ -19,7 +19,7 @@ def test_learns_and_is_deployed(method, tmp_path):
     schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}
     result, said = quietly(tiny(tmp_path, method, epochs=4, data=data, **schedule))
     lines = read_lines(tmp_path / "metrics.jsonl")
-    assert lines[-1]["train_loss"] < 0.85 * lines[0]["train_loss"]
+    assert lines[-1]["train_loss"] < 0.9 * lines[0]["train_loss"]
     assert result.value > 0.2  # ten classes
     assert result.method == method
     grown = method == "dyrep" and any(line["grown"] for line in read_lines(tmp_path / "growth.jsonl"))
