@@ -129,8 +129,7 @@ class ConvGeometry:
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
         """Return a convolution of this geometry with uninitialized parameters."""
-        conv: nn.Conv2d = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-            nn.Conv2d,
+        conv = nn.Conv2d(
             self.in_channels,
             self.out_channels,
             self.kernel_size,
@@ -140,10 +139,10 @@ class ConvGeometry:
             groups=self.groups,
             bias=bias,
             padding_mode=self.padding_mode,
-            device=like.device,
+            device="meta",
             dtype=like.dtype,
         )
-        return conv
+        return conv.to_empty(device=like.device)
 
 
 def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
