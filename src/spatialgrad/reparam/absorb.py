@@ -9,6 +9,8 @@ from spatialgrad.reparam.block import BranchedConv2d
 from spatialgrad.reparam.branch import Branch, ConvBranch, Foldable, fold_conv
 from spatialgrad.reparam.kernels import Folded, batch_norm_affine, exact, fold_affine
 
+__all__ = ["NEW_BRANCH_STRENGTH", "absorb_", "compensate_", "set_strength_"]
+
 NEW_BRANCH_STRENGTH = 0.01
 """Weight of the last BatchNorm in a branch that joins a trained network: small, so that little has to change."""
 

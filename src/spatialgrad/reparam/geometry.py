@@ -7,14 +7,17 @@ full convolution's and is aligned with it, borders included, for any stride, pad
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spatialgrad.reparam.kernels import centre
 
-__all__ = ["ConvGeometry", "KernelWindow", "Pads", "pad2d", "pad2d_with_value", "split_pads"]
+__all__ = ["ConvGeometry", "KernelWindow", "PaddingMode", "Pads", "pad2d", "pad2d_with_value", "split_pads"]
+
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
+"""The padding modes of torch's convolutions."""
 
 Pads = tuple[int, int, int, int]
 """Left, right, top and bottom, in the order of `torch.nn.functional.pad`; negative values crop."""
@@ -40,7 +43,7 @@ class ConvGeometry:
     padding: tuple[int, int] | str
     dilation: tuple[int, int]
     groups: int
-    padding_mode: str
+    padding_mode: PaddingMode
 
     @classmethod
     def of(cls, conv: nn.Conv2d) -> "ConvGeometry":
@@ -129,8 +132,7 @@ class ConvGeometry:
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
         """Return a convolution of this geometry with uninitialized parameters."""
-        conv: nn.Conv2d = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-            nn.Conv2d,
+        conv = nn.Conv2d(
             self.in_channels,
             self.out_channels,
             self.kernel_size,
@@ -140,10 +142,10 @@ class ConvGeometry:
             groups=self.groups,
             bias=bias,
             padding_mode=self.padding_mode,
-            device=like.device,
+            device="meta",
             dtype=like.dtype,
         )
-        return conv
+        return conv.to_empty(device=like.device)
 
 
 def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
