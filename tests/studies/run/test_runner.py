@@ -152,7 +152,9 @@ def test_what_is_asked_for_must_be_there(tmp_path):
         run_here(tiny_study(), tmp_path, only=["dbb"])
 
 
-def test_a_terminal_that_is_gone_ends_nothing(tmp_path):
+def test_a_terminal_that_is_gone_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.dup2", lambda *args: None)  # rich would close the real standard output
+
     class Gone(io.StringIO):
         def write(self, text):
             raise BrokenPipeError
