@@ -42,6 +42,10 @@ def test_a_changed_number_is_noticed(script, filled):
     assert script["fill"](text.replace(mean, "99.99"), filled) == text
 
 
+def test_the_demonstration_quotes_what_was_measured(script):
+    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](script["load_kept"]())
+
+
 def numbers(text):
     return [float(each.replace("−", "-")) for each in re.findall(r"[+−]?\d+\.\d+", text)]
 
