@@ -27,7 +27,12 @@ from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "results.md")
+BRANCHED = ("ACB", "RepVGG", "DBB", "DyRep")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("index.md", "results.md")),
+    *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
+)
 COST = RESULTS / "cost.json"
 QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
 """The result that the demonstration quotes; it is shipped with the package, the runs are not."""
@@ -129,6 +134,18 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def cost_sentence(cost: dict[str, Any], method: str) -> str:
+    """What a method costs, for its own page."""
+    plain, own = cost["methods"]["plain"], cost["methods"][method]
+    return (
+        f"VGG-16 for CIFAR has {own['macs'] / 1e6:.0f} M multiply-accumulates instead of {plain['macs'] / 1e6:.0f} M, and "
+        f"{own['parameters'] / 1e6:.1f} M parameters instead of {plain['parameters'] / 1e6:.1f} M. A training step takes "
+        f"{_ratio(cost, method):.2f} times as long as that of the plain network, and "
+        f"{own['peak_mib'] / plain['peak_mib']:.2f} times its memory (`python benchmarks/bench_reparam.py`, batch 32, one "
+        "CPU thread)."
+    )
+
+
 def headline(found: list[Row]) -> str:
     """The gain on CIFAR-100, for the first page."""
     row = _headline_row(found)
@@ -180,6 +197,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "methods": methods_table(found, cost),
         "headline": headline(found),
         "provenance": provenance(studies),
+        **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 
 
