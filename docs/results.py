@@ -140,10 +140,10 @@ def cost_sentence(cost: dict[str, Any], method: str) -> str:
     macs, parameters = ([each[key] / 1e6 for each in (own, plain)] for key in ("macs", "parameters"))
     memory = own["peak_mib"] / plain["peak_mib"]
     return (
-        f"VGG-16 for CIFAR has {macs[0]:.0f} M multiply-accumulates instead of {macs[1]:.0f} M, and {parameters[0]:.1f} "
-        f"M parameters instead of {parameters[1]:.1f} M. A training step takes {_ratio(cost, method):.2f} times as long "
-        f"as that of the plain network, and {memory:.2f} times its memory (`python benchmarks/bench_reparam.py`, batch "
-        "32, one CPU thread)."
+        f"VGG-16 for CIFAR has {macs[0]:.0f} M multiply-accumulates instead of {macs[1]:.0f} M, and "
+        f"{parameters[0]:.1f} M parameters instead of {parameters[1]:.1f} M. A training step takes "
+        f"{_ratio(cost, method):.2f} times as long as that of the plain network, and {memory:.2f} times its memory "
+        "(`python benchmarks/bench_reparam.py`, batch 32, one CPU thread)."
     )
 
 
