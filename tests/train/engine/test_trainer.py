@@ -268,7 +268,7 @@ def kill_after_first_checkpoint(config):
 
 
 def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
-    from spatialgrad.train.runs.folder import Lines
+    from spatialgrad.train.runs.lines import Lines
 
     append = Lines.append
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,11 @@ from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
+from spatialgrad.train.errors import DamagedFileError
 from spatialgrad.train.pretrained import check_backbone
 from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
-from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, write_json
+from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, read_json, write_json
 from spatialgrad.train.runs.result import Result, read_result
 from spatialgrad.train.tasks import TASKS
 
@@ -120,13 +120,26 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
         "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": trainer.position.step,
     }
-    if path.exists():
-        first, now = flatten(json.loads(path.read_text())), flatten(environment)
-        changed = {name: value for name, value in now.items() if name != "command" and first.get(name) != value}
+    first = _read_environment(path, reporter)
+    if first is None:
+        write_json(path, environment)
+    else:
+        before, now = flatten(first), flatten(environment)
+        changed = {name: value for name, value in now.items() if name != "command" and before.get(name) != value}
         if changed:
             session["changed"] = changed
             names = ", ".join(changed)
             reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
-    else:
-        write_json(path, environment)
     trainer.timings.append(session)
+
+
+def _read_environment(path: Path, reporter: Reporter) -> dict[str, Any] | None:
+    """The environment of the first session; None if there was none, or its file is damaged, which is then renamed."""
+    if not path.exists():
+        return None
+    try:
+        return read_json(path)
+    except DamagedFileError as error:
+        kept = path.rename(path.with_stem(f"{path.stem}.damaged"))
+        reporter.message(f"{error}. Kept as {kept.name}, and written again.")
+        return None
