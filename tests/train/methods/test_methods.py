@@ -1,12 +1,13 @@
 """Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
 
 import itertools
+import json
 
 import pytest
 import torch
 
 from spatialgrad import scaling_from_ratios
-from spatialgrad.train import METHODS, Method, load_model, read_lines, register_method
+from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
 from spatialgrad.train.config.groups import USUAL_LR
 from spatialgrad.train.config.options import METHOD_NAMES
 from spatialgrad.train.methods.base import Update
@@ -91,6 +92,37 @@ def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
         assert all(value.isfinite().all() for value in found[name].values())
     kernels = [state["features.8.weight"] for state in found.values()]
     assert not any(torch.equal(a, b) for a, b in itertools.combinations(kernels, 2))
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "groups", "reason"),
+    [
+        ("sgs", 1, {}, "no scaling is measured, as --scaling.warmup is 1 and --epochs is 1"),
+        ("sgs-autocorrelation", 2, {"scaling": {"warmup": 2}}, "as --scaling.warmup is 2 and --epochs is 2"),
+        ("sgs", 2, {"scaling": {"every": 100}}, None),
+        ("sgs", 1, {"scaling": {"warmup": 0}}, None),
+        ("sgs-static", 1, {}, None),
+        ("sgs-static", 1, {"scaling": {"alpha": 1.0, "beta": 1.0}}, "all scalings are 1"),
+        ("dyrep", 2, {"dyrep": {"interval": 2}}, "no branch grows, as --dyrep.interval is 2, --dyrep.until is 500 and"),
+        ("dyrep", 2, {"dyrep": {"until": 0}}, "--dyrep.until is 0"),
+        ("dyrep", 2, {}, None),
+        ("baseline", 1, {}, None),
+        ("dbb", 1, {}, None),
+        ("lemma", 1, {}, None),
+    ],
+)
+def test_a_method_that_never_acts_says_so(method, epochs, groups, reason, tmp_path):
+    result, said = quietly(tiny(tmp_path, method, epochs=epochs, data={"limit": 64}, **groups))
+    assert read_result(tmp_path) == result
+    start, end = said.split("epoch 1/", 1)
+    if reason is None:
+        assert result.inaction is None
+        assert "never act" not in said
+    else:
+        assert reason in result.inaction
+        assert f"{method} never acts in this training: {result.inaction}." in start
+        assert f"{method} never acted: {result.inaction}" in end
+        assert json.loads((tmp_path / "result.json").read_text())["inaction"] == result.inaction
 
 
 def test_a_new_method_is_one_class(tmp_path, request):

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import DoublePrecision
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_fabric.wrappers import _FabricModule
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -39,7 +40,7 @@ class Machine:
             self.fabric = _make_fabric(config)
         except ConfigError:
             raise
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MisconfigurationException) as error:
             raise ConfigError(f"--machine: {error}") from error
         self.fabric.launch()
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
@@ -163,6 +164,8 @@ def _make_fabric(config: MachineConfig) -> Fabric:
     if dist.is_torchelastic_launched():
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    elif isinstance(devices, int):
+        _check_devices(devices, config.accelerator)
     strategy: Any = config.strategy
     if strategy == "fsdp":
         if config.channels_last is True:
@@ -184,6 +187,19 @@ def _make_fabric(config: MachineConfig) -> Fabric:
         precision=None if double else config.precision,
         plugins=_Double() if double else None,
     )
+
+
+def _check_devices(devices: int, accelerator: str) -> None:
+    """Raise if there are not so many devices: on CPUs, Fabric starts any number of processes, until nothing moves."""
+    cuda, mps = torch.cuda.device_count(), int(torch.backends.mps.is_available())
+    if accelerator == "auto":
+        accelerator = "cuda" if cuda else "mps" if mps else "cpu"
+    # Not the cores of this process alone: under Slurm, each of a node's processes may be bound to its own.
+    there = {"cuda": cuda, "mps": mps, "cpu": os.cpu_count() or 1}[accelerator]
+    if devices > there:
+        what = "CPU cores" if accelerator == "cpu" else f"{accelerator} devices"
+        way_out = f"use at most {there}" if there else "use --machine.accelerator cpu"
+        raise ConfigError(f"--machine.devices {devices}: this machine has {there} {what}; {way_out}")
 
 
 class _Double(DoublePrecision):

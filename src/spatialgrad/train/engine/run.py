@@ -86,13 +86,14 @@ def summarize(result: Result, folder: Path) -> str:
     measured = f"on the test images of {result.dataset} (best epoch {best})"
     if result.metric not in result.trained:
         measured = f"after {result.steps} steps on {result.dataset}"
+    note = f"\n  note        {result.method} never acted: {result.inaction}" if result.inaction else ""
     return (
         f"{result.metric} {value} {measured}\n"
         f"  network     {Count(result.parameters, result.macs)}{merged}\n"
         f"  time        {duration(result.seconds)}, of which scaling {100 * share:.1f} %\n"
         f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB peak\n"
         f"  folder      {folder}\n"
-        f"  export      spatialgrad export {folder} --onnx"
+        f"  export      spatialgrad export {folder} --onnx{note}"
     )
 
 
@@ -110,6 +111,9 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
         f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
         f"  resume      the same command, or: spatialgrad resume {config.folder}{resuming}"
     )
+    inaction = trainer.learner.method.inaction()
+    if inaction is not None:
+        reporter.message(f"{config.method.name} never acts in this training: {inaction}.")
 
 
 def _record_session(trainer: Trainer, reporter: Reporter) -> None:
