@@ -16,6 +16,7 @@ from spatialgrad.train.tasks.classification import Classification, load_images
 from support.training import (
     Process,
     assert_same_run,
+    at_step,
     codes,
     exit_code_of_training,
     quietly,
@@ -166,3 +167,70 @@ def test_the_real_launchers(launcher, tmp_path):
     assert "2 × cpu" in done.stdout
     assert done.stdout.count("epoch 2/2") == 1
     assert read_result(tmp_path / "run").steps == 2
+
+
+def interrupt_second_while_starting(config):
+    """Ctrl-C in one process before it has met the other."""
+    from spatialgrad.train.engine import run
+
+    class Interrupted(run.Machine):
+        def __init__(self, config):
+            if os.environ["RANK"] == "1":
+                signal.raise_signal(signal.SIGINT)
+            super().__init__(config)
+
+    run.Machine = Interrupted
+    return exit_code_of_training(config)
+
+
+def test_ctrl_c_while_one_process_starts(tmp_path):
+    """The other one would wait for it, for half an hour."""
+    config = tiny(tmp_path / "run", epochs=200)
+    assert codes(start_ranks(config, interrupt_second_while_starting)) == [130, 130]
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == 5
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ctrl_c_on_one_process_stops_both(rank, tmp_path):
+    config = tiny(tmp_path / "run", "sgs", epochs=200)
+    processes = start_ranks(config, exit_code_of_training)
+    wait_for(lambda: len(read_lines(tmp_path / "run" / "metrics.jsonl")) > 1)
+    processes[rank].signal(signal.SIGINT)
+    found = [process.wait() for process in processes]
+    assert [code for code, _, _ in found] == [130, 130]
+    assert f"spatialgrad resume {tmp_path / 'run'}" in found[0][2]
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] >= 10
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_ends_at_once_does_not_hang_the_other(rank, tmp_path):
+    """A second Ctrl-C, as here, or any other sudden end."""
+    config = tiny(tmp_path / "run", "sgs", epochs=200, budget={"checkpoint_steps": 5})
+    processes = start_ranks(config, lose_one if rank == 1 else lose_first)
+    found = [process.wait(timeout=60) for process in processes]
+    assert found[rank][0] == 130
+    assert "interrupted" in found[rank][2]
+    code, _, error = found[1 - rank]
+    assert code == 1
+    # Only the first process says it, as all others may.
+    assert ("another process of this training has ended" in error) == (rank == 1)
+    assert "Traceback" not in error
+    assert codes(start_ranks(tiny(tmp_path / "run", "sgs", epochs=200), stop_after_seven_steps)) == [143, 143]
+
+
+def lose(rank, config):
+    def interrupt_twice(trainer):
+        if os.environ["RANK"] == rank:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with at_step(7, interrupt_twice):
+        return exit_code_of_training(config)
+
+
+def lose_first(config):
+    return lose("0", config)
+
+
+def lose_one(config):
+    return lose("1", config)

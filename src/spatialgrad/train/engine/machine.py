@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,7 +21,7 @@ from torch.optim import Optimizer
 from spatialgrad.torch_utils.distributed import highest
 from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config.groups import MachineConfig
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.errors import ConfigError, TrainError
 
 T = TypeVar("T")
 
@@ -133,6 +134,24 @@ class Machine:
         if failure is not None:
             raise failure
         return cast("T", value)
+
+    @contextmanager
+    def noticing_lost_processes(self) -> Iterator[None]:
+        """Turn a failed exchange with another process into an error that says what happened.
+
+        Raises:
+            TrainError: If another process has ended, which says why itself.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            # gloo's errors have no class of their own.
+            if self.world_size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                raise
+            raise TrainError(
+                "another process of this training has ended, or cannot be reached. Run the same command again to "
+                "resume from the last checkpoint."
+            ) from error
 
     def model_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """The states of network and optimizer, whole in the first process."""

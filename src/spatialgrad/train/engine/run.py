@@ -40,10 +40,13 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         TrainError: If the training cannot start or continue; each reason has a class and an exit code.
         DataError: If the data set is missing or damaged.
     """
-    machine = Machine(config.machine)
-    reporter = make_reporter(console, first=machine.is_first)
-    stop = Stop(reporter.message)
+    stop = Stop()
+    # From the start: a process that a signal ended before it met the others would leave them waiting.
     with stop.listening(), ExitStack() as stack:
+        machine = Machine(config.machine)
+        reporter = make_reporter(console, first=machine.is_first)
+        stop.report_to(reporter.message)
+        stack.enter_context(machine.noticing_lost_processes())
         task = TASKS[config.task](config, machine.device)
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
