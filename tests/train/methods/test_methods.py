@@ -10,7 +10,7 @@ from spatialgrad import scaling_from_ratios
 from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
 from spatialgrad.train.config.groups import USUAL_LR
 from spatialgrad.train.config.options import METHOD_NAMES
-from spatialgrad.train.methods.base import Update
+from spatialgrad.train.methods.base import EpochContext, Update
 from support.training import quietly, tiny, weights
 
 BRANCHED = ("acb", "repvgg", "dbb")
@@ -44,6 +44,33 @@ def test_dyrep_grows_in_these_tests(tmp_path):
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(line["grown"] for line in lines)
     assert any(".branches." in name for name in weights(tmp_path))
+
+
+def test_dyrep_grows_until_the_last_epoch_that_is_named(tmp_path):
+    quietly(tiny(tmp_path, "dyrep", epochs=4, data={"limit": 64}, dyrep={"until": 2}))
+    assert [line["epoch"] for line in read_lines(tmp_path / "growth.jsonl")] == [1, 2]
+
+
+def test_dyrep_draws_other_weights_for_every_growth(tmp_path):
+    """Two layers of the same shape, one after the other: branches of the same name differ."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.Conv2d(3, 3, 3, padding=1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    method = METHODS["dyrep"](tiny(tmp_path, "dyrep"))
+    method.attach(model, optimizer)
+    images = torch.rand(4, 3, 8, 8)
+    grown = []
+    for epoch in (1, 2):
+        model(images).square().mean().backward()
+        optimizer.step()
+        before = set(model.state_dict())
+        context = EpochContext(epoch=epoch, batches=[images], forward=lambda network, batch: network(batch))
+        name = method.before_epoch(context).log["grown"]
+        new = {key: value for key, value in model.state_dict().items() if key not in before}
+        grown.append({key.removeprefix(name): value for key, value in new.items() if key.endswith("1x1.conv.weight")})
+    first, second = grown
+    assert first
+    assert first.keys() == second.keys()
+    assert not any(torch.equal(first[key], second[key]) for key in first)
 
 
 def test_static_scalings_are_those_of_the_ratios(tmp_path):
