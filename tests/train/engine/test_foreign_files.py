@@ -189,6 +189,14 @@ def test_a_damaged_result(damage, tmp_path):
     assert (again.value, again.test) == (result.value, result.test)
 
 
+def test_a_result_of_before_there_was_a_reason_for_inaction(tmp_path):
+    result, _ = quietly(tiny(tmp_path, "sgs", epochs=1))
+    values = json.loads((tmp_path / "result.json").read_text())
+    assert values.pop("inaction")
+    (tmp_path / "result.json").write_text(json.dumps(values))
+    assert read_result(tmp_path) == replace(result, inaction=None)
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_environment(damage, run):
     (run / "environment.json").write_bytes(DAMAGE[damage])

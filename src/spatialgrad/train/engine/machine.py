@@ -24,6 +24,7 @@ from spatialgrad.train.config.groups import MachineConfig
 from spatialgrad.train.errors import ConfigError, TrainError
 
 T = TypeVar("T")
+GLOO = "gloo/transport/"
 
 
 class Machine:
@@ -145,8 +146,8 @@ class Machine:
         try:
             yield
         except RuntimeError as error:
-            # gloo's errors have no class of their own.
-            if self.world_size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            # gloo's errors have no class of their own, but name the file of gloo that they come from.
+            if isinstance(error, TrainError) or not (isinstance(error, dist.DistError) or GLOO in str(error)):
                 raise
             raise TrainError(
                 "another process of this training has ended, or cannot be reached. Run the same command again to "
