@@ -146,7 +146,7 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
 
 def _network(state: Mapping[str, Any], folder: Path) -> tuple[int, tuple[int, ...]]:
     """The number of classes and the shape of one input, as a checkpoint records them."""
-    recorded = state.get("network")
+    recorded: Any = state.get("network")
     try:
         num_classes, input_size = int(recorded["num_classes"]), tuple(int(side) for side in recorded["input_size"])
     except (TypeError, KeyError, ValueError) as error:

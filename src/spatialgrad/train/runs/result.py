@@ -87,7 +87,7 @@ def read_result(folder: Path) -> Result | None:
     damaged = [name for name, kind in KINDS.items() if not isinstance(values.get(name), kind)]
     if damaged:
         raise DamagedFileError(f"{path} is damaged (invalid {', '.join(damaged)}). {way_out}.")
-    return Result(**{name: values.get(name) for name in KINDS})
+    return Result(**{name: values[name] for name in KINDS if name in values})
 
 
 def peak_memory(device: torch.device) -> int:
