@@ -46,10 +46,10 @@ class MutualInformationScaling(Method):
 
     def inaction(self) -> str | None:
         """No update is due if the warm-up lasts as long as the training."""
-        epochs = self.config.budget.epochs
-        if any(self.sgs.due(epoch) for epoch in range(epochs)):
+        warmup, epochs = self.config.scaling.warmup, self.config.budget.epochs
+        if warmup < epochs:
             return None
-        return f"no scaling is measured, as --scaling.warmup is {self.config.scaling.warmup} and --epochs is {epochs}"
+        return f"no scaling is measured, as --scaling.warmup is {warmup} and --epochs is {epochs}"
 
     def state_dict(self) -> dict[str, Any]:
         """The scalings."""
