@@ -190,7 +190,7 @@ def test_the_real_launchers(launcher, tmp_path):
     # Without what Lightning, in this process, may have left for a group of its own.
     environment = {name: value for name, value in python_environment().items() if name not in GROUP_VARIABLES}
     environment["MASTER_PORT"] = port
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "2 × cpu" in done.stdout
     assert done.stdout.count("epoch 2/2") == 1
