@@ -34,7 +34,7 @@ PACKAGES = {
         stratified_indices train_batches validation_split
     """,
     "train": """
-        BudgetConfig CheckpointError ConfigError DataConfig DeployError DivergedError DyRepGroup
+        BudgetConfig CheckpointError ConfigError DamagedFileError DataConfig DeployError DivergedError DyRepGroup
         FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
         OtherConfigError PoseConfig RECIPES Result ScalingConfig ScheduleConfig SegmentationConfig
         StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_model read_config

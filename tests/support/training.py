@@ -186,13 +186,21 @@ def wait_for(condition, timeout=60):
         time.sleep(0.005)
 
 
-def start_ranks(config, function=train_quietly, size=2):
-    """Processes as torchrun starts them."""
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+def start_ranks(config, function=train_quietly, size=2):
+    """Processes as torchrun starts them."""
     shared = {
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"},
+        **{
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "TORCHELASTIC_RUN_ID": "test",
+            "GROUP_RANK": "0",
+        },
         **{"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)},
     }
     return [

@@ -19,6 +19,7 @@ from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfi
 from spatialgrad.train.errors import (
     CheckpointError,
     ConfigError,
+    DamagedFileError,
     DeployError,
     DivergedError,
     FolderInUseError,
@@ -46,6 +47,7 @@ __all__ = [
     "BudgetConfig",
     "CheckpointError",
     "ConfigError",
+    "DamagedFileError",
     "DataConfig",
     "DeployError",
     "DivergedError",

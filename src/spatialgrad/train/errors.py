@@ -30,8 +30,14 @@ class DeployError(TrainError):
     exit_code = 4
 
 
+class DamagedFileError(TrainError, ValueError):
+    """A file of a run is damaged; the message names it."""
+
+    exit_code = 65
+
+
 class CheckpointError(TrainError):
-    """No checkpoint in the folder can be read."""
+    """No checkpoint in the folder can be read, or it does not belong to the run."""
 
     exit_code = 65
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,20 @@ import numpy as np
 import torch
 from torch import nn
 
+from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.checkpoint import load_checkpoint
+from spatialgrad.train.runs.checkpoint import check_identity, load_checkpoint
 from spatialgrad.train.runs.folder import ONNX, WEIGHTS, read_config, replacing
 from spatialgrad.train.tasks import TASKS
-from spatialgrad.train.tasks.base import Task
 
 TOLERANCE = 1e-3
 """Largest difference between the outputs of the exported and the trained network, relative to the largest output."""
 
 
 def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
-    """Load the network of a run from its newest checkpoint, in evaluation mode on the CPU.
+    """Load the network of a run from its newest checkpoint, in evaluation mode on the CPU; its data set is not needed.
 
     Args:
         folder: Of the run, finished or not.
@@ -33,31 +34,21 @@ def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
     Raises:
         ConfigError: If the folder holds no run.
         CheckpointError: If the run has no checkpoint that can be read.
-        DataError: If the run's data set, which determines the number of classes, is missing.
     """
-    return load_task_and_model(folder, merged=merged)[1]
+    return _load(Path(folder), merged=merged)[0]
 
 
-def load_task_and_model(folder: Path | str, *, merged: bool = True) -> tuple[Task, nn.Module]:
-    """As `load_model`, with the task that the network was trained for."""
-    folder = Path(folder)
-    config = read_config(folder)
-    state = load_checkpoint(folder, lambda text: None)
-    if state is None:
-        raise CheckpointError(f"{folder} has no checkpoint yet")
-    task = TASKS[config.task](config, torch.device("cpu"))
-    model = rebuild_model(task, state)
-    if merged:
-        model = METHODS[config.method.name](config).finish(model).model
-    return task, model.eval()
+def rebuild_model(config: TrainConfig, build: Callable[[], nn.Module], state: Mapping[str, Any]) -> nn.Module:
+    """The network of a checkpoint as it was in training, on the CPU.
 
-
-def rebuild_model(task: Task, state: Mapping[str, Any]) -> nn.Module:
-    """The network of a checkpoint as it was in training, on the CPU."""
-    config = task.config
+    Args:
+        config: Of the run.
+        build: Builds a new network, such as `Task.build_model`.
+        state: Of the checkpoint.
+    """
     method = METHODS[config.method.name](config)
     torch.manual_seed(config.seed)
-    model = task.build_model()
+    model = build()
     method.prepare_(model)
     if method.grows:
         method.attach(model, build_optimizer(config.optimizer, model))
@@ -74,7 +65,7 @@ def export_weights(folder: Path | str, path: Path | str | None = None) -> Path:
         path: The file to write; by default `model.pt` in the folder.
     """
     target = Path(folder) / WEIGHTS if path is None else Path(path)
-    _, model = load_task_and_model(folder)
+    model, _ = _load(Path(folder))
     with replacing(target) as file:
         torch.save(model.state_dict(), file)
     return target
@@ -98,9 +89,9 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     except ImportError as error:
         raise ConfigError(f"ONNX needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     target = Path(folder) / ONNX if path is None else Path(path)
-    task, model = load_task_and_model(folder)
+    model, input_size = _load(Path(folder))
     # Two images: a batch size of one would be exported as a constant.
-    images = torch.randn(2, *task.input_size, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, *input_size, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings():
         # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
@@ -130,3 +121,37 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     with replacing(target) as file:
         file.write(content)
     return target
+
+
+def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, ...]]:
+    """As `load_model`, with the shape of one input."""
+    config = replace(read_config(folder), out=folder)
+    state = load_checkpoint(folder)
+    if state is None:
+        raise CheckpointError(f"{folder} has no checkpoint yet")
+    check_identity(state, config)
+    num_classes, input_size = _network(state, folder)
+
+    def build() -> nn.Module:
+        return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
+
+    try:
+        model = rebuild_model(config, build, state)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"the checkpoint in {folder} does not fit the network of its config ({error})") from error
+    if merged:
+        model = METHODS[config.method.name](config).finish(model).model
+    return model.eval(), input_size
+
+
+def _network(state: Mapping[str, Any], folder: Path) -> tuple[int, tuple[int, ...]]:
+    """The number of classes and the shape of one input, as a checkpoint records them."""
+    recorded: Any = state.get("network")
+    try:
+        num_classes, input_size = int(recorded["num_classes"]), tuple(int(side) for side in recorded["input_size"])
+    except (TypeError, KeyError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint in {folder} does not record the number of classes and the size of the images; train the "
+            "run again in another folder (--out)"
+        ) from error
+    return num_classes, input_size

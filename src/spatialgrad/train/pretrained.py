@@ -35,7 +35,7 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
                 f"--model.backbone: {path} was trained with {run.method.name}, and merging its branches removes "
                 "BatchNorm; choose a run that was trained with baseline or sgs"
             )
-        state = load_checkpoint(path, lambda text: None)
+        state = load_checkpoint(path)
         if state is None:
             raise CheckpointError(
                 f"--model.backbone: {path}, a run of {run.model.name}, has no checkpoint yet; train it first"

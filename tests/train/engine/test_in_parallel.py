@@ -13,12 +13,16 @@ from spatialgrad.data import eval_batches
 from spatialgrad.train import load_model, read_lines, read_result
 from spatialgrad.train.runs.checkpoint import read_checkpoint
 from spatialgrad.train.tasks.classification import Classification, load_images
+from support.common import python_environment
 from support.training import (
     Process,
     assert_same_run,
+    at_step,
     codes,
     exit_code_of_training,
+    free_port,
     quietly,
+    request_stop,
     start_ranks,
     stop_after_seven_steps,
     tiny,
@@ -27,6 +31,7 @@ from support.training import (
     weights,
 )
 
+GROUP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 UNEVEN = {"limit": 149}  # the last batch of an epoch has 21 images: 10 for one process, 11 for the other
 
 
@@ -111,6 +116,25 @@ def test_killed_and_resumed_by_one_process(tmp_path):
     assert round(150 * line["train_accuracy"], 6) == round(150 * line["train_accuracy"])  # every image once
 
 
+def stop_plain_after_seven_steps(config):
+    with at_step(7, request_stop):
+        Classification.build_model = lambda self: plain_network()
+        return exit_code_of_training(config)
+
+
+def test_stopped_in_one_process_and_resumed_by_two(tmp_path):
+    """The totals of the epoch's first steps count once."""
+    whole, config = (tiny(tmp_path / name, data=UNEVEN, epochs=2) for name in ("whole", "run"))
+    assert Process(whole, function=train_plain).wait()[0] == 0
+    assert Process(config, function=stop_plain_after_seven_steps).wait()[0] == 143
+    (sums,) = read_checkpoint(tmp_path / "run" / "checkpoint.pt")["sums"]
+    assert int(sums["images"]) == 64
+    assert codes(start_ranks(config, train_plain)) == [0, 0]
+    one, two = (read_lines(tmp_path / name / "metrics.jsonl")[1] for name in ("whole", "run"))
+    assert two["train_accuracy"] == one["train_accuracy"]
+    assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-5)
+
+
 def test_refused_together(tmp_path):
     quietly(tiny(tmp_path, epochs=1))
     processes = start_ranks(tiny(tmp_path, epochs=2), exit_code_of_training)
@@ -153,16 +177,87 @@ def test_what_fsdp_cannot_do(method, machine, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "fabric"])
 def test_the_real_launchers(launcher, tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", "-m"]
+    if launcher == "fabric" and os.cpu_count() < 2:
+        pytest.skip("Fabric starts at most as many processes as there are cores")
+    port = str(free_port())
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port, "-m"]
     start_of = {"torchrun": [*torchrun, "spatialgrad"], "fabric": [sys.executable, "-m", "spatialgrad"]}
     command = [
         *(*start_of[launcher], "train", "--recipe", "pocket", "--model.width", "0.0625", "--data.limit", "128"),
         *("--data.test-limit", "100", "--epochs", "2", "--machine.threads", "1", "--machine.accelerator", "cpu"),
         *("--out", str(tmp_path / "run"), *(["--machine.devices", "2"] if launcher == "fabric" else [])),
     ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    # Without what Lightning, in this process, may have left for a group of its own.
+    environment = {name: value for name, value in python_environment().items() if name not in GROUP_VARIABLES}
+    environment["MASTER_PORT"] = port
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "2 × cpu" in done.stdout
     assert done.stdout.count("epoch 2/2") == 1
     assert read_result(tmp_path / "run").steps == 2
+
+
+def interrupt_second_while_starting(config):
+    """Ctrl-C in one process before it has met the other."""
+    from spatialgrad.train.engine import run
+
+    class Interrupted(run.Machine):
+        def __init__(self, config):
+            if os.environ["RANK"] == "1":
+                signal.raise_signal(signal.SIGINT)
+            super().__init__(config)
+
+    run.Machine = Interrupted
+    return exit_code_of_training(config)
+
+
+def test_ctrl_c_while_one_process_starts(tmp_path):
+    """The other one would wait for it, for half an hour."""
+    config = tiny(tmp_path / "run", epochs=200)
+    assert codes(start_ranks(config, interrupt_second_while_starting)) == [130, 130]
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == 5
+
+
+def test_ctrl_c_on_one_process_stops_both(tmp_path):
+    config = tiny(tmp_path / "run", "sgs", epochs=200)
+    processes = start_ranks(config, exit_code_of_training)
+    wait_for(lambda: len(read_lines(tmp_path / "run" / "metrics.jsonl")) > 1)
+    processes[0].signal(signal.SIGINT)
+    found = [process.wait() for process in processes]
+    assert [code for code, _, _ in found] == [130, 130]
+    assert f"spatialgrad resume {tmp_path / 'run'}" in found[0][2]
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] >= 10
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_ends_at_once_does_not_hang_the_other(rank, tmp_path):
+    """A second Ctrl-C, as here, or any other sudden end."""
+    config = tiny(tmp_path / "run", "sgs", epochs=200, budget={"checkpoint_steps": 5})
+    processes = start_ranks(config, lose_one if rank == 1 else lose_first)
+    found = [process.wait(timeout=60) for process in processes]
+    assert found[rank][0] == 130
+    assert "interrupted" in found[rank][2]
+    code, _, error = found[1 - rank]
+    assert code == 1
+    # Only the first process says it, as all others may.
+    assert ("another process of this training has ended" in error) == (rank == 1)
+    assert "Traceback" not in error
+    assert codes(start_ranks(tiny(tmp_path / "run", "sgs", epochs=200), stop_after_seven_steps)) == [143, 143]
+
+
+def lose(rank, config):
+    def interrupt_twice(trainer):
+        if os.environ["RANK"] == rank:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with at_step(7, interrupt_twice):
+        return exit_code_of_training(config)
+
+
+def lose_first(config):
+    return lose("0", config)
+
+
+def lose_one(config):
+    return lose("1", config)

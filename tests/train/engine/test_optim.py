@@ -1,5 +1,6 @@
 """Learning rates are those of PyTorch's schedulers, and parameters are grouped by their settings."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,19 @@ def test_warmup_rises_and_then_the_schedule_begins():
     assert values[14] == pytest.approx(0.1)
     assert values[14:] == sorted(values[14:], reverse=True)
     assert values[-1] < 0.001
+
+
+def test_a_fraction_of_an_epoch_of_warmup():
+    """Three and a half steps: the fourth has the peak, and the schedule has begun by half a step at the fifth."""
+    values = curve(ScheduleConfig(warmup_epochs=0.5))
+    assert values[:4] == pytest.approx([0.1 * share for share in (0.25, 0.5, 0.75, 1)])
+    expected = [0.1 * (1 + math.cos(math.pi * (step - 3.5) / 66.5)) / 2 for step in range(4, 70)]
+    assert values[4:] == pytest.approx(expected)
+
+
+def test_less_than_a_step_of_warmup():
+    """The first step has the peak, whatever comes after it."""
+    assert curve(ScheduleConfig(warmup_epochs=0.1, name="constant")) == [0.1] * 70
 
 
 def test_weight_decay_without_norms_and_biases():

@@ -26,6 +26,7 @@ from spatialgrad.train import (
     read_lines,
     read_result,
 )
+from spatialgrad.train.runs.checkpoint import read_checkpoint
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.training import (
     Process,
@@ -67,6 +68,8 @@ def by_hand(config):
             logits = model(images)
             loss = F.cross_entropy(logits, labels)
             loss.backward()
+            if settings.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
             optimizer.step()
             optimizer.zero_grad()
             step += 1
@@ -88,9 +91,10 @@ def small_network():
     )
 
 
-@pytest.mark.parametrize("method", ["baseline", "sgs", "dbb"])
-def test_the_engine_is_the_loop_written_by_hand(method, tmp_path):
-    config = tiny(tmp_path, method)
+@pytest.mark.parametrize(("method", "clip_norm"), [("baseline", None), ("sgs", None), ("dbb", None), ("sgs", 0.1)])
+def test_the_engine_is_the_loop_written_by_hand(method, clip_norm, tmp_path):
+    """Gradients are clipped before they are scaled."""
+    config = tiny(tmp_path, method, optimizer={"clip_norm": clip_norm})
     quietly(config)
     model, curve = by_hand(config)
     found = weights(tmp_path)
@@ -180,7 +184,49 @@ def test_a_loss_that_is_no_number(tmp_path):
     assert not (tmp_path / "result.json").exists()
     for name in ("checkpoint.pt", "checkpoint.previous.pt"):
         if (tmp_path / name).exists():
-            assert all(value.isfinite().all() for value in weights(tmp_path).values())
+            state = read_checkpoint(tmp_path / name)["model"]
+            assert all(state[parameter].isfinite().all() for parameter in state)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
+    """The loss was computed before the step, and is finite."""
+
+    def spoil(trainer):
+        assert trainer.sums["loss"].isfinite()
+        with torch.no_grad():
+            next(trainer.learner.module.parameters()).view(-1)[0] = float("inf")
+
+    config = tiny(tmp_path, budget={"checkpoint_steps": 1})
+    with at_step(7, spoil), pytest.raises(DivergedError, match=r"the weights became non-finite at step 7 \(epoch 2\)"):
+        quietly(config)
+    assert read_checkpoint(tmp_path / "checkpoint.pt")["step"] == 6
+    assert read_checkpoint(tmp_path / "checkpoint.previous.pt")["step"] == 5
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        assert all(value.isfinite().all() for value in read_checkpoint(tmp_path / name)["model"].values())
+
+
+def test_the_best_epoch_need_not_be_the_last(tmp_path, monkeypatch):
+    accuracies = {0: 0.3, 1: 0.5, 2: 0.4}
+    honest, epochs = Classification.metrics, []
+
+    def given(self, sums):
+        """The totals of the test images are those of 100 of them."""
+        if int(sums["images"]) != 100:
+            return honest(self, sums)
+        epochs.append(len(epochs))
+        return {**honest(self, sums), "accuracy": accuracies[epochs[-1]]}
+
+    monkeypatch.setattr(Classification, "metrics", given)
+    result, said = quietly(tiny(tmp_path))
+    assert (result.value, result.best) == (0.4, 0.5)
+    assert "accuracy 40.00 % on" in said
+    assert "(best epoch 50.00 %)" in said
+
+
+def test_the_logged_learning_rate_is_that_of_the_last_step(tmp_path):
+    quietly(tiny(tmp_path))
+    found = [line["lr"] for line in read_lines(tmp_path / "metrics.jsonl")]
+    assert found == pytest.approx([0.05 * (1 + math.cos(math.pi * step / 15)) / 2 for step in (4, 9, 14)])
 
 
 def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
@@ -268,7 +314,7 @@ def kill_after_first_checkpoint(config):
 
 
 def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
-    from spatialgrad.train.runs.folder import Lines
+    from spatialgrad.train.runs.lines import Lines
 
     append = Lines.append
 

@@ -1,15 +1,16 @@
 """Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
 
 import itertools
+import json
 
 import pytest
 import torch
 
 from spatialgrad import scaling_from_ratios
-from spatialgrad.train import METHODS, Method, load_model, read_lines, register_method
+from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
 from spatialgrad.train.config.groups import USUAL_LR
 from spatialgrad.train.config.options import METHOD_NAMES
-from spatialgrad.train.methods.base import Update
+from spatialgrad.train.methods.base import EpochContext, Update
 from support.training import quietly, tiny, weights
 
 BRANCHED = ("acb", "repvgg", "dbb")
@@ -43,6 +44,33 @@ def test_dyrep_grows_in_these_tests(tmp_path):
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(line["grown"] for line in lines)
     assert any(".branches." in name for name in weights(tmp_path))
+
+
+def test_dyrep_grows_until_the_last_epoch_that_is_named(tmp_path):
+    quietly(tiny(tmp_path, "dyrep", epochs=4, data={"limit": 64}, dyrep={"until": 2}))
+    assert [line["epoch"] for line in read_lines(tmp_path / "growth.jsonl")] == [1, 2]
+
+
+def test_dyrep_draws_other_weights_for_every_growth(tmp_path):
+    """Two layers of the same shape, one after the other: branches of the same name differ."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.Conv2d(3, 3, 3, padding=1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    method = METHODS["dyrep"](tiny(tmp_path, "dyrep"))
+    method.attach(model, optimizer)
+    images = torch.rand(4, 3, 8, 8)
+    grown = []
+    for epoch in (1, 2):
+        model(images).square().mean().backward()
+        optimizer.step()
+        before = set(model.state_dict())
+        context = EpochContext(epoch=epoch, batches=[images], forward=lambda network, batch: network(batch))
+        name = method.before_epoch(context).log["grown"]
+        new = {key: value for key, value in model.state_dict().items() if key not in before}
+        grown.append({key.removeprefix(name): value for key, value in new.items() if key.endswith("1x1.conv.weight")})
+    first, second = grown
+    assert first
+    assert first.keys() == second.keys()
+    assert not any(torch.equal(first[key], second[key]) for key in first)
 
 
 def test_static_scalings_are_those_of_the_ratios(tmp_path):
@@ -91,6 +119,37 @@ def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
         assert all(value.isfinite().all() for value in found[name].values())
     kernels = [state["features.8.weight"] for state in found.values()]
     assert not any(torch.equal(a, b) for a, b in itertools.combinations(kernels, 2))
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "groups", "reason"),
+    [
+        ("sgs", 1, {}, "no scaling is measured, as --scaling.warmup is 1 and --epochs is 1"),
+        ("sgs-autocorrelation", 2, {"scaling": {"warmup": 2}}, "as --scaling.warmup is 2 and --epochs is 2"),
+        ("sgs", 2, {"scaling": {"every": 100}}, None),
+        ("sgs", 1, {"scaling": {"warmup": 0}}, None),
+        ("sgs-static", 1, {}, None),
+        ("sgs-static", 1, {"scaling": {"alpha": 1.0, "beta": 1.0}}, "all scalings are 1"),
+        ("dyrep", 2, {"dyrep": {"interval": 2}}, "no branch grows, as --dyrep.interval is 2, --dyrep.until is 500 and"),
+        ("dyrep", 2, {"dyrep": {"until": 0}}, "--dyrep.until is 0"),
+        ("dyrep", 2, {}, None),
+        ("baseline", 1, {}, None),
+        ("dbb", 1, {}, None),
+        ("lemma", 1, {}, None),
+    ],
+)
+def test_a_method_that_never_acts_says_so(method, epochs, groups, reason, tmp_path):
+    result, said = quietly(tiny(tmp_path, method, epochs=epochs, data={"limit": 64}, **groups))
+    assert read_result(tmp_path) == result
+    start, end = said.split("epoch 1/", 1)
+    if reason is None:
+        assert result.inaction is None
+        assert "never act" not in said
+    else:
+        assert reason in result.inaction
+        assert f"{method} never acts in this training: {result.inaction}." in start
+        assert f"{method} never acted: {result.inaction}" in end
+        assert json.loads((tmp_path / "result.json").read_text())["inaction"] == result.inaction
 
 
 def test_a_new_method_is_one_class(tmp_path, request):

@@ -17,7 +17,8 @@ from spatialgrad.train.runs.checkpoint import load_checkpoint, read_checkpoint, 
 
 def state(step):
     weight = torch.full((100, 3), float(step))
-    return {"step": step, "epoch": 0, "batch": step, "model": {"w": weight}, "optimizer": {"state": {0: weight * 2}}}
+    position = {"format": 1, "step": step, "epoch": 0, "batch": step}
+    return {**position, "model": {"w": weight}, "optimizer": {"state": {0: weight * 2}}}
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from spatialgrad.train import ConfigError, FolderInUseError, OtherConfigError, StorageError, TrainConfig
-from spatialgrad.train.runs.folder import Lines, claim, locked, read_config, read_lines, write_json
+from spatialgrad.train.recipes import segmentation_pocket
+from spatialgrad.train.runs.folder import claim, locked, read_config, replacing, write_json
 from support.training import Process, tiny, wait_for
 
 
@@ -33,6 +34,69 @@ def test_the_same_process_is_refused_too(tmp_path):
     with locked(tmp_path), pytest.raises(FolderInUseError), locked(tmp_path):
         pass
     with locked(tmp_path):
+        pass
+
+
+def lock_elsewhere(folder):
+    try:
+        with locked(folder):
+            return 0
+    except FolderInUseError as error:
+        return error.exit_code
+
+
+def test_a_refused_attempt_does_not_give_the_lock_away(tmp_path):
+    """As when a notebook cell is run twice."""
+    with locked(tmp_path):
+        with pytest.raises(FolderInUseError, match="in use by this process"), locked(tmp_path / ".." / tmp_path.name):
+            pass
+        assert Process(tmp_path, function=lock_elsewhere).wait()[0] == 75
+    assert Process(tmp_path, function=lock_elsewhere).wait()[0] == 0
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    """The file says who holds it: what a link points to would be overwritten."""
+    (tmp_path / "precious").write_text("thesis")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(StorageError, match=r"run\.lock"), locked(tmp_path / "run"):
+        pass
+    assert (tmp_path / "precious").read_text() == "thesis"
+
+
+@pytest.mark.parametrize("name", ["precious", "missing"])
+def test_a_temporary_file_that_is_a_link_is_not_followed(tmp_path, name):
+    (tmp_path / "precious").write_text("thesis")
+    link = tmp_path / ".checkpoint.pt.writing"
+    link.symlink_to(tmp_path / name)
+    with replacing(tmp_path / "checkpoint.pt") as file:
+        file.write(b"state")
+    assert (tmp_path / "precious").read_text() == "thesis"
+    assert not (tmp_path / "missing").exists()
+    assert (tmp_path / "checkpoint.pt").read_bytes() == b"state"
+    assert not (tmp_path / "checkpoint.pt").is_symlink()
+    assert not link.is_symlink()
+
+
+def test_a_link_that_comes_back_is_not_followed(tmp_path, monkeypatch):
+    """Someone who creates it between the removal and the creation wins nothing."""
+    (tmp_path / "precious").write_text("thesis")
+    remove = Path.unlink
+
+    def spiteful(self, missing_ok=False):
+        remove(self, missing_ok=missing_ok)
+        self.symlink_to(tmp_path / "precious")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", spiteful)
+        with pytest.raises(StorageError, match=r"checkpoint\.pt"), replacing(tmp_path / "checkpoint.pt") as file:
+            file.write(b"state")
+    assert (tmp_path / "precious").read_text() == "thesis"
+
+
+def test_a_folder_in_the_place_of_the_temporary_file(tmp_path):
+    (tmp_path / ".checkpoint.pt.writing").mkdir()
+    with pytest.raises(StorageError, match=r"cannot write .*checkpoint\.pt"), replacing(tmp_path / "checkpoint.pt"):
         pass
 
 
@@ -71,6 +135,17 @@ def test_another_machine_is_no_other_config(tmp_path):
         claim(tmp_path, replace(config, machine=replace(config.machine, precision="bf16-mixed")))
 
 
+def test_another_backbone_is_another_config(tmp_path):
+    """What a network starts from is part of what it becomes."""
+    (tmp_path / "run").mkdir()
+    config = segmentation_pocket(backbone=tmp_path / "imagenet")
+    claim(tmp_path / "run", config)
+    claim(tmp_path / "run", config)
+    for other in (tmp_path / "cifar", None):
+        with pytest.raises(OtherConfigError, match=r"--model\.backbone: '.*imagenet' there"):
+            claim(tmp_path / "run", replace(config, model=replace(config.model, backbone=other)))
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("...")
     with pytest.raises(OtherConfigError, match=r"thesis\.tex"):
@@ -85,9 +160,15 @@ def test_killed_before_the_config_was_there(tmp_path):
     assert read_config(tmp_path) == TrainConfig()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"modle": {}}', '{"seed": "a"}', '{"model": {"name": "vgg111"}}'])
+NO_CONFIGS = [
+    *("", "{", "[]", "3", "\xff\xfe\0", "[" * 10**5, '{"modle": {}}', '{"seed": "a"}', '{"seed": 1' + "0" * 5000 + "}"),
+    *('{"model": {"name": "vgg111"}}', '{"segmentation": {"scale": [1]}}', '{"data": {"image_size": ["a", 1]}}'),
+]
+
+
+@pytest.mark.parametrize("content", NO_CONFIGS, ids=lambda content: repr(content[:30]))
 def test_a_config_that_cannot_be_understood(tmp_path, content):
-    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
     with pytest.raises(ConfigError, match=r"config\.json"):
         read_config(tmp_path)
 
@@ -95,43 +176,6 @@ def test_a_config_that_cannot_be_understood(tmp_path, content):
 def test_no_run_there(tmp_path):
     with pytest.raises(ConfigError, match="not a run's folder"):
         read_config(tmp_path / "nowhere")
-
-
-def test_lines_grow_and_are_cut(tmp_path):
-    lines = Lines(tmp_path / "metrics.jsonl")
-    assert lines.sync() == 0
-    lines.append({"step": 1, "name": "größer"})
-    length = lines.sync()
-    lines.append({"step": 2})
-    lines.cut(length)
-    lines.append({"step": 3})
-    lines.close()
-    assert [entry["step"] for entry in read_lines(tmp_path / "metrics.jsonl")] == [1, 3]
-
-
-def test_an_unfinished_line_is_not_read_and_not_glued_to_the_next(tmp_path):
-    path = tmp_path / "timings.jsonl"
-    path.write_text('{"a": 1}\n{"b":')
-    assert read_lines(path) == [{"a": 1}]
-    lines = Lines(path)
-    lines.append({"c": 3})
-    lines.close()
-    assert read_lines(path) == [{"a": 1}, {"c": 3}]
-
-
-def test_lines_that_got_lost_are_missed(tmp_path):
-    lines = Lines(tmp_path / "metrics.jsonl")
-    with pytest.raises(StorageError, match="has 0 bytes"):
-        lines.cut(10)
-
-
-def test_lines_on_a_full_disk():
-    if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full here")
-    lines = Lines(Path("/dev/full"))
-    with pytest.raises(StorageError, match="No space left"):
-        lines.append({"step": 1})
-    lines.close()
 
 
 def test_json_is_whole_or_as_before(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +23,11 @@ from spatialgrad.train import (
     ConfigError,
     TrainConfig,
     export_onnx,
+    export_weights,
     load_model,
     read_lines,
     recipe,
 )
-from spatialgrad.train.export import load_task_and_model
 from spatialgrad.train.tasks.base import add_
 from spatialgrad.train.tasks.keypoints import encode
 from spatialgrad.train.tasks.pose import Pose
@@ -215,8 +216,17 @@ def test_methods(method, root, tmp_path):
         assert {"upsample.0", "upsample.3", "upsample.6"} <= set(first["skipped"])
         assert first["skipped"]["upsample.3"] == "transposed convolution"
         assert all(name.startswith("backbone.") for name in first["scalings"])
-    task, model = load_task_and_model(tmp_path)
+    task, model = Pose(small(root), CPU), load_model(tmp_path)
     assert task.metrics(totals(task, model, task.eval_batches())) == pytest.approx(result.test, abs=2e-2)
+
+
+def test_a_run_is_loaded_without_its_data(root, tmp_path):
+    shutil.copytree(root / "lspet", tmp_path / "data" / "lspet")
+    quietly(small(tmp_path / "data", tmp_path / "run", epochs=1))
+    before = load_model(tmp_path / "run")(torch.zeros(1, 3, 64, 64))
+    shutil.rmtree(tmp_path / "data")
+    assert torch.equal(load_model(tmp_path / "run")(torch.zeros(1, 3, 64, 64)), before)
+    assert export_weights(tmp_path / "run").exists()
 
 
 def test_mpii_is_scored_by_heads(root, tmp_path):

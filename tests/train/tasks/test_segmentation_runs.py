@@ -1,6 +1,7 @@
 """Segmentation from the first step to the file that is deployed: it learns, resumes, runs on two processes, exports."""
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +194,14 @@ def test_sharded_it_learns_what_ddp_learns_and_goes_on_bit_for_bit(root, tmp_pat
     assert codes(start_ranks(config)) == [0, 0]
     assert_same_run(tmp_path / "run", tmp_path / "whole")
     assert json.loads((tmp_path / "run" / "examples" / "examples.json").read_text())["examples"]
+
+
+def test_a_run_is_loaded_without_its_data(root, tmp_path):
+    shutil.copytree(root, tmp_path / "data")
+    quietly(tiny_segmentation(tmp_path / "run", tmp_path / "data", "dbb", epochs=1))
+    before = load_model(tmp_path / "run")(torch.zeros(1, 3, 40, 56))
+    shutil.rmtree(tmp_path / "data")
+    assert torch.equal(load_model(tmp_path / "run")(torch.zeros(1, 3, 40, 56)), before)
 
 
 @pytest.mark.slow

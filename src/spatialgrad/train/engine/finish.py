@@ -52,6 +52,7 @@ def finish(trainer: Trainer) -> Result:
         training_parameters=training_cost.parameters,
         training_macs=training_cost.macs,
         peak_memory_bytes=max(trainer.peak_memory, peak_memory(machine.device)),
+        inaction=method.inaction(),
     )
     machine.on_first(lambda: _write_examples(trainer, deployed.model))
     machine.on_first(lambda: result.write(trainer.folder))

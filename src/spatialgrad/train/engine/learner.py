@@ -162,6 +162,6 @@ class Learner:
         if not self.machine.shards:
             return self.module
         state = {"model": self.state_dict()["model"], "method": self.method.state_dict()}
-        module = rebuild_model(self.task, self.machine.fabric.broadcast(state))
+        module = rebuild_model(self.config, self.task.build_model, self.machine.fabric.broadcast(state))
         self.machine.place_(module)
         return module

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import DoublePrecision
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_fabric.wrappers import _FabricModule
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -19,9 +21,10 @@ from torch.optim import Optimizer
 from spatialgrad.torch_utils.distributed import highest
 from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config.groups import MachineConfig
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.errors import ConfigError, TrainError
 
 T = TypeVar("T")
+GLOO = "gloo/transport/"
 
 
 class Machine:
@@ -39,7 +42,7 @@ class Machine:
             self.fabric = _make_fabric(config)
         except ConfigError:
             raise
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MisconfigurationException) as error:
             raise ConfigError(f"--machine: {error}") from error
         self.fabric.launch()
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
@@ -133,6 +136,24 @@ class Machine:
             raise failure
         return cast("T", value)
 
+    @contextmanager
+    def noticing_lost_processes(self) -> Iterator[None]:
+        """Turn a failed exchange with another process into an error that says what happened.
+
+        Raises:
+            TrainError: If another process has ended, which says why itself.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            # gloo's errors have no class of their own, but name the file of gloo that they come from.
+            if isinstance(error, TrainError) or not (isinstance(error, dist.DistError) or GLOO in str(error)):
+                raise
+            raise TrainError(
+                "another process of this training has ended, or cannot be reached. Run the same command again to "
+                "resume from the last checkpoint."
+            ) from error
+
     def model_state(self, model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
         """The states of network and optimizer, whole in the first process."""
         if not self.shards:
@@ -163,6 +184,8 @@ def _make_fabric(config: MachineConfig) -> Fabric:
     if dist.is_torchelastic_launched():
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    elif isinstance(devices, int):
+        _check_devices(devices, config.accelerator)
     strategy: Any = config.strategy
     if strategy == "fsdp":
         if config.channels_last is True:
@@ -184,6 +207,19 @@ def _make_fabric(config: MachineConfig) -> Fabric:
         precision=None if double else config.precision,
         plugins=_Double() if double else None,
     )
+
+
+def _check_devices(devices: int, accelerator: str) -> None:
+    """Raise if there are not so many devices: on CPUs, Fabric starts any number of processes, until nothing moves."""
+    cuda, mps = torch.cuda.device_count(), int(torch.backends.mps.is_available())
+    if accelerator == "auto":
+        accelerator = "cuda" if cuda else "mps" if mps else "cpu"
+    # Not the cores of this process alone: under Slurm, each of a node's processes may be bound to its own.
+    there = {"cuda": cuda, "mps": mps, "cpu": os.cpu_count() or 1}[accelerator]
+    if devices > there:
+        what = "CPU cores" if accelerator == "cpu" else f"{accelerator} devices"
+        way_out = f"use at most {there}" if there else "use --machine.accelerator cpu"
+        raise ConfigError(f"--machine.devices {devices}: this machine has {there} {what}; {way_out}")
 
 
 class _Double(DoublePrecision):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,11 @@ from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
+from spatialgrad.train.errors import DamagedFileError
 from spatialgrad.train.pretrained import check_backbone
 from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
-from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, write_json
+from spatialgrad.train.runs.folder import ENVIRONMENT, claim, locked, read_config, read_json, write_json
 from spatialgrad.train.runs.result import Result, read_result
 from spatialgrad.train.tasks import TASKS
 
@@ -40,10 +40,13 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         TrainError: If the training cannot start or continue; each reason has a class and an exit code.
         DataError: If the data set is missing or damaged.
     """
-    machine = Machine(config.machine)
-    reporter = make_reporter(console, first=machine.is_first)
-    stop = Stop(reporter.message)
+    stop = Stop()
+    # From the start: a process that a signal ended before it met the others would leave them waiting.
     with stop.listening(), ExitStack() as stack:
+        machine = Machine(config.machine)
+        reporter = make_reporter(console, first=machine.is_first)
+        stop.report_to(reporter.message)
+        stack.enter_context(machine.noticing_lost_processes())
         task = TASKS[config.task](config, machine.device)
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
@@ -86,13 +89,14 @@ def summarize(result: Result, folder: Path) -> str:
     measured = f"on the test images of {result.dataset} (best epoch {best})"
     if result.metric not in result.trained:
         measured = f"after {result.steps} steps on {result.dataset}"
+    note = f"\n  note        {result.method} never acted: {result.inaction}" if result.inaction else ""
     return (
         f"{result.metric} {value} {measured}\n"
         f"  network     {Count(result.parameters, result.macs)}{merged}\n"
         f"  time        {duration(result.seconds)}, of which scaling {100 * share:.1f} %\n"
         f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB peak\n"
         f"  folder      {folder}\n"
-        f"  export      spatialgrad export {folder} --onnx"
+        f"  export      spatialgrad export {folder} --onnx{note}"
     )
 
 
@@ -110,6 +114,9 @@ def _announce(trainer: Trainer, reporter: Reporter) -> None:
         f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
         f"  resume      the same command, or: spatialgrad resume {config.folder}{resuming}"
     )
+    inaction = trainer.learner.method.inaction()
+    if inaction is not None:
+        reporter.message(f"{config.method.name} never acts in this training: {inaction}.")
 
 
 def _record_session(trainer: Trainer, reporter: Reporter) -> None:
@@ -120,13 +127,26 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
         "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": trainer.position.step,
     }
-    if path.exists():
-        first, now = flatten(json.loads(path.read_text())), flatten(environment)
-        changed = {name: value for name, value in now.items() if name != "command" and first.get(name) != value}
+    first = _read_environment(path, reporter)
+    if first is None:
+        write_json(path, environment)
+    else:
+        before, now = flatten(first), flatten(environment)
+        changed = {name: value for name, value in now.items() if name != "command" and before.get(name) != value}
         if changed:
             session["changed"] = changed
             names = ", ".join(changed)
             reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
-    else:
-        write_json(path, environment)
     trainer.timings.append(session)
+
+
+def _read_environment(path: Path, reporter: Reporter) -> dict[str, Any] | None:
+    """The environment of the first session; None if there was none, or its file is damaged, which is then renamed."""
+    if not path.exists():
+        return None
+    try:
+        return read_json(path)
+    except DamagedFileError as error:
+        kept = path.rename(path.with_stem(f"{path.stem}.damaged"))
+        reporter.message(f"{error}. Kept as {kept.name}, and written again.")
+        return None

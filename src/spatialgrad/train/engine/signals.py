@@ -16,12 +16,18 @@ class Stop:
     """Remembers the first signal; a second SIGINT stops at once.
 
     Args:
-        report: Called with a message when a signal arrives.
+        report: Called with a message when a signal arrives; None until `report_to`.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self.signal = 0
         self._report, self._process = report, os.getpid()
+
+    def report_to(self, report: Callable[[str], None]) -> None:
+        """Report signals from now on, and one that has arrived already."""
+        self._report = report
+        if self.signal:
+            self._say(self.signal)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -45,7 +51,10 @@ class Stop:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or number
-        if number != signal.SIGHUP:  # after it, there is no terminal to write to
+        self._say(number)
+
+    def _say(self, number: int) -> None:
+        if self._report is not None and number != signal.SIGHUP:  # after it, there is no terminal to write to
             self._report(f"{signal.Signals(number).name}: completing the step and saving.")
 
     def _handle_in_worker(self, number: int) -> None:

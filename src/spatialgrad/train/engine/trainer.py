@@ -12,14 +12,16 @@ from torch import nn
 
 from spatialgrad.data import DataError
 from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.io import to_dict
 from spatialgrad.train.engine.evaluation import evaluate, metrics_of_all, own_sums
 from spatialgrad.train.engine.learner import Learner
 from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.errors import DivergedError, InterruptedTraining
-from spatialgrad.train.runs.checkpoint import load_checkpoint, save_checkpoint
+from spatialgrad.train.errors import CheckpointError, DivergedError, InterruptedTraining
+from spatialgrad.train.runs.checkpoint import check_identity, check_position, load_checkpoint, save_checkpoint
 from spatialgrad.train.runs.console import Reporter
-from spatialgrad.train.runs.folder import METRICS, TIMINGS, Lines
+from spatialgrad.train.runs.folder import METRICS, TIMINGS
+from spatialgrad.train.runs.lines import Lines, Logs
 from spatialgrad.train.runs.result import peak_memory
 from spatialgrad.train.runs.tensorboard import Board
 from spatialgrad.train.runs.timings import Clock
@@ -61,7 +63,7 @@ class Trainer:
         self.steps_per_epoch = self.learner.steps_per_epoch
         self.position, self.clock, self.peak_memory = Position(), Clock(), 0
         self.sums: Sums = {}
-        self.logs = {name: Lines(self.folder / name) for name in (METRICS, self.learner.method.log_file) if name}
+        self.logs = Logs(self.folder, filter(None, [self.learner.method.log_file]))
         self.timings = Lines(self.folder / TIMINGS)
         self._saved: Position | None = None
         self._saved_at, self._save_took = time.monotonic(), 0.0
@@ -97,8 +99,8 @@ class Trainer:
 
     def close(self) -> None:
         """Close all files."""
-        for lines in (*self.logs.values(), self.timings):
-            lines.close()
+        self.logs.close()
+        self.timings.close()
         if self.board is not None:
             self.board.close()
 
@@ -139,7 +141,7 @@ class Trainer:
         """Append to the method's log."""
         at, log_file = self.position, self.learner.method.log_file
         if entry and log_file and self.machine.is_first:
-            self.logs[log_file].append({"step": at.step, "epoch": at.epoch, **entry})
+            self.logs.append(log_file, {"step": at.step, "epoch": at.epoch, **entry})
 
     def _close_epoch(self) -> None:
         at, budget = self.position, self.config.budget
@@ -149,7 +151,7 @@ class Trainer:
             self.machine.share_buffers_(self.learner.module)
             values |= _prefixed("test", self.test(self.machine.for_evaluation(self.learner.model)))
         if self.machine.is_first:
-            self.logs[METRICS].append({"step": at.step, "epoch": at.epoch, **values})
+            self.logs.append(METRICS, {"step": at.step, "epoch": at.epoch, **values})
             self.timings.append({"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
             if self.board is not None:
                 self.board.add(values, at.step)
@@ -204,7 +206,8 @@ class Trainer:
         machine, start = self.machine, time.monotonic()
         with self.clock.measuring("checkpoint"):
             state = {
-                "format": 1,
+                "config": to_dict(self.config),
+                "network": {"num_classes": self.task.num_classes, "input_size": list(self.task.input_size)},
                 "epoch": self.position.epoch,
                 "batch": self.position.batch,
                 "step": self.position.step,
@@ -217,15 +220,28 @@ class Trainer:
 
     def _write(self, state: dict[str, Any]) -> None:
         # The logs come first: the checkpoint records their lengths.
-        lengths = {name: lines.sync() for name, lines in self.logs.items()}
+        lengths = self.logs.sync()
         self.peak_memory = max(self.peak_memory, peak_memory(self.machine.device))
         rest = {"lines": lengths, "seconds": self.clock.now(), "peak_memory": self.peak_memory}
         save_checkpoint(self.folder, {**state, **rest})
 
     def _restore(self) -> None:
+        """Load the checkpoint, if there is one.
+
+        The logs are cut last: a checkpoint that cannot be used leaves the folder unchanged.
+        """
         state: dict[str, Any] | None = self.machine.on_first(self._read)
-        if state is None:
-            return
+        if state is not None:
+            try:
+                self._load(state)
+            except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+                raise CheckpointError(
+                    f"the checkpoint in {self.folder} does not fit this run: {error}\n"
+                    "Restore the run's own checkpoint, or choose another folder with --out to start over."
+                ) from error
+        self.machine.on_first(lambda: self._cut_logs(state))
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self.learner.load_state_dict(state)
         self.position = Position(epoch=state["epoch"], batch=state["batch"], step=state["step"])
         self._saved = replace(self.position)
@@ -234,10 +250,24 @@ class Trainer:
         self.peak_memory = int(state["peak_memory"])
 
     def _read(self) -> dict[str, Any] | None:
+        """The checkpoint, if it belongs to this run and the logs are complete."""
         state = load_checkpoint(self.folder, self.reporter.message)
-        for name, lines in self.logs.items():
-            lines.cut(0 if state is None else state["lines"].get(name, 0))
+        if state is None:
+            return None
+        check_identity(state, self.config)
+        check_position(state, self.config, self.steps_per_epoch)
+        self.logs.check(state["lines"], state["epoch"])
         return state
+
+    def _cut_logs(self, state: Mapping[str, Any] | None) -> None:
+        """Remove what was logged after the checkpoint."""
+        if state is not None:
+            self.logs.cut(state["lines"])
+        elif kept := self.logs.start_over():
+            self.reporter.message(
+                f"{self.folder} has metrics but no checkpoint: starting over. The old logs are kept as "
+                f"{' and '.join(kept)}."
+            )
 
     @contextmanager
     def _phase(self, clock_phase: str, shown: str) -> Iterator[None]:

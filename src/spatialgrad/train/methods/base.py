@@ -101,6 +101,13 @@ class Method:
         """Act after a step; returns an entry of the method's log, or nothing."""
         return {}
 
+    def inaction(self) -> str | None:
+        """Why the method will not act in any epoch of the training; None if it will.
+
+        Called after `attach`. The reason is shown at the start and is part of the result.
+        """
+        return None
+
     def results(self) -> dict[str, float]:
         """Further metrics at the end of the training."""
         return {}

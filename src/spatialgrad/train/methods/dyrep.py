@@ -32,6 +32,14 @@ class DyRep(Method):
         log = {"grown": adjustment.grown, "cut": {name: list(cut) for name, cut in adjustment.cut.items()}}
         return Update(log=log, changed_structure=adjustment.changed)
 
+    def inaction(self) -> str | None:
+        """No adjustment is due if the training ends before the first one."""
+        epochs, dyrep = self.config.budget.epochs, self.config.dyrep
+        if any(self.controller.due(epoch) for epoch in range(epochs)):
+            return None
+        until = "" if dyrep.until is None else f", --dyrep.until is {dyrep.until}"
+        return f"no branch grows, as --dyrep.interval is {dyrep.interval}{until} and --epochs is {epochs}"
+
     def state_dict(self) -> dict[str, Any]:
         """The grown structure and the scores."""
         return self.controller.state_dict()

@@ -44,6 +44,13 @@ class MutualInformationScaling(Method):
         self.sgs.update(context.batches, batches=number, forward=context.forward)
         return self._logged()
 
+    def inaction(self) -> str | None:
+        """No update is due if the warm-up lasts as long as the training."""
+        warmup, epochs = self.config.scaling.warmup, self.config.budget.epochs
+        if warmup < epochs:
+            return None
+        return f"no scaling is measured, as --scaling.warmup is {warmup} and --epochs is {epochs}"
+
     def state_dict(self) -> dict[str, Any]:
         """The scalings."""
         return self.sgs.state_dict()
@@ -77,6 +84,11 @@ class StaticScaling(MutualInformationScaling):
         """Scale whenever this optimizer steps."""
         super().attach(model, optimizer)
         self.sgs.set_scalings(scaling_from_ratios(self.config.scaling.alpha, self.config.scaling.beta))
+
+    def inaction(self) -> str | None:
+        """The scalings act from the first step, unless they are ones."""
+        ones = self.config.scaling.alpha == self.config.scaling.beta == 1
+        return "all scalings are 1, as --scaling.alpha and --scaling.beta are 1" if ones else None
 
     def before_epoch(self, context: EpochContext) -> Update:
         """Log the scalings once; nothing is measured."""

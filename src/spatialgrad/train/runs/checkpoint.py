@@ -1,17 +1,29 @@
-"""Checkpoints, complete or absent: written to a temporary file, flushed and renamed; the previous one is kept."""
+"""Checkpoints, complete or absent: written to a temporary file, flushed and renamed; the previous one is kept.
+
+A checkpoint records the config of its run, and is refused by any other run.
+"""
 
 from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
 
-from spatialgrad.train.errors import CheckpointError
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.io import differences, from_dict
+from spatialgrad.train.config.validation import flag
+from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.runs.folder import CHECKPOINT, DAMAGED_CHECKPOINT, PREVIOUS_CHECKPOINT, replacing
+
+FORMAT = 1
+"""Of the checkpoints that this version writes and reads."""
+COMPLETE = ("config", "network", "optimizer", "method", "precision", "sums", "lines", "seconds", "peak_memory")
+"""What resuming needs, in addition to the weights and the position."""
+OTHER_FOLDER = "Choose another folder with --out to start over"
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -25,7 +37,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     with replacing(folder / CHECKPOINT, keep_as=folder / PREVIOUS_CHECKPOINT) as file:
         writer = _ErrorKeepingWriter(file)
         try:
-            torch.save(state, cast("IO[bytes]", writer))
+            torch.save({"format": FORMAT, **state}, cast("IO[bytes]", writer))
         except RuntimeError as error:
             # torch's writer says where in its own code it failed; the system's error is the reason.
             raise writer.error or error from error
@@ -36,14 +48,13 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / name).exists() for name in (CHECKPOINT, PREVIOUS_CHECKPOINT))
 
 
-def load_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, Any] | None:
+def load_checkpoint(folder: Path, report: Callable[[str], None] | None = None) -> dict[str, Any] | None:
     """Read the newest intact checkpoint; None if there is no checkpoint.
-
-    A damaged one is renamed, and the previous one is used.
 
     Args:
         folder: Of the run.
-        report: Called with a message if a checkpoint is damaged.
+        report: Called with a message if the newest one is damaged and the previous one is used instead; the damaged one
+            is renamed. By default, the folder is only read.
 
     Raises:
         CheckpointError: If all checkpoints are damaged.
@@ -58,7 +69,7 @@ def load_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, An
         except CheckpointError as error:
             problems.append(str(error))
             continue
-        if problems:
+        if problems and report is not None:
             # The next save would otherwise move it to the place of the intact one.
             (folder / CHECKPOINT).replace(folder / DAMAGED_CHECKPOINT)
             report(
@@ -71,6 +82,60 @@ def load_checkpoint(folder: Path, report: Callable[[str], None]) -> dict[str, An
             f"{folder} to start over."
         )
     return None
+
+
+def check_identity(state: Mapping[str, Any], config: TrainConfig) -> None:
+    """Raise if a checkpoint belongs to a run with another config.
+
+    Args:
+        state: Of the checkpoint.
+        config: Of the run whose folder it is in.
+
+    Raises:
+        CheckpointError: The message lists the differences.
+    """
+    if not isinstance(state.get("config"), Mapping):
+        raise CheckpointError(f"the checkpoint in {config.folder} does not record its config. {OTHER_FOLDER}.")
+    try:
+        differing = differences(from_dict(state["config"]), config)
+    except (ConfigError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint in {config.folder} has an invalid config ({error})") from error
+    if None not in differing.get("model.backbone", (None,)):
+        # The backbone may have been moved; its weights are in the checkpoint.
+        del differing["model.backbone"]
+    if differing:
+        lines = [
+            f"  {flag(name)}: {there!r} in the checkpoint, {now!r} in the config"
+            for name, (there, now) in differing.items()
+        ]
+        header = f"the checkpoint in {config.folder} belongs to another run:"
+        raise CheckpointError("\n".join([header, *lines, f"Restore the run's own checkpoint. {OTHER_FOLDER}."]))
+
+
+def check_position(state: Mapping[str, Any], config: TrainConfig, steps_per_epoch: int) -> None:
+    """Raise if a checkpoint is incomplete, or its position is impossible.
+
+    Args:
+        state: Of the checkpoint.
+        config: Of the run.
+        steps_per_epoch: Of the run.
+    """
+    missing = [name for name in COMPLETE if name not in state]
+    lengths = state.get("lines", {})
+    if not isinstance(lengths, Mapping) or not all(_is_count(length) for length in lengths.values()):
+        missing.append("lines")
+    if missing:
+        raise CheckpointError(f"the checkpoint in {config.folder} has no {', '.join(missing)}. {OTHER_FOLDER}.")
+    epoch, batch, step = (state[name] for name in ("epoch", "batch", "step"))
+    possible = all(map(_is_count, (epoch, batch, step))) and (
+        (epoch < config.budget.epochs and batch <= steps_per_epoch) or (epoch == config.budget.epochs and batch == 0)
+    )
+    if not possible or step != epoch * steps_per_epoch + batch:
+        raise CheckpointError(
+            f"the checkpoint in {config.folder} is inconsistent: step {step} is not batch {batch} of epoch {epoch} in "
+            f"a training of {config.budget.epochs} epochs with {steps_per_epoch} steps each. If another number of "
+            f"processes wrote it, use that number again. {OTHER_FOLDER}."
+        )
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -92,6 +157,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {_first_line(error)})") from error
     if not isinstance(state, dict) or not {"step", "epoch", "batch", "model"} <= set(state):
         raise CheckpointError(f"{path} is not a checkpoint of a training")
+    if state.get("format") != FORMAT:
+        raise CheckpointError(f"{path} has format {state.get('format')!r}; this version reads format {FORMAT}")
     return state
 
 
@@ -111,6 +178,10 @@ class _ErrorKeepingWriter(io.RawIOBase):
         except OSError as error:
             self.error = error
             raise
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _first_line(error: Exception) -> str:

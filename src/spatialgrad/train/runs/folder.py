@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import differences, from_dict, to_dict
 from spatialgrad.train.config.validation import flag
-from spatialgrad.train.errors import ConfigError, FolderInUseError, OtherConfigError, StorageError
+from spatialgrad.train.errors import ConfigError, DamagedFileError, FolderInUseError, OtherConfigError, StorageError
 
 CONFIG, ENVIRONMENT, RESULT, LOCK = "config.json", "environment.json", "result.json", "run.lock"
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -36,6 +36,7 @@ LOCK_ATTEMPTS = 5
 
 # These locks do not exclude the process that holds them, so it has to keep track itself.
 _HELD: set[Path] = set()
+_HELD_GUARD = threading.Lock()
 
 
 @contextmanager
@@ -49,33 +50,32 @@ def locked(folder: Path, name: str = LOCK) -> Iterator[None]:
         name: Lock file; a folder can have several locks.
 
     Raises:
-        FolderInUseError: If another process holds the lock.
+        FolderInUseError: If another process, or another part of this one, holds the lock.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / name, "a+")
-    except OSError as error:
-        raise StorageError(f"cannot write to {folder}: {error.strerror or error}") from error
     path = folder.resolve() / name
-    with file:
-        try:
-            if path in _HELD:
-                raise BlockingIOError
-            _lock(file)
-        except (BlockingIOError, PermissionError) as error:
-            file.seek(0)
+    with _HELD_GUARD:
+        # Before the file is opened: closing any handle of it would release the lock that this process holds.
+        if path in _HELD:
             raise FolderInUseError(
-                f"{folder} is in use by {file.read().strip() or 'another process'}. Wait until it ends, or choose "
-                "another folder with --out."
-            ) from error
+                f"{folder} is in use by this process. Wait until that training ends, or choose another folder with "
+                "--out."
+            )
         _HELD.add(path)
-        try:
+    try:
+        with _open_lock(folder, name) as file:
+            try:
+                _lock(file)
+            except (BlockingIOError, PermissionError) as error:
+                raise FolderInUseError(
+                    f"{folder} is in use by {file.read().strip() or 'another process'}. Wait until it ends, or choose "
+                    "another folder with --out."
+                ) from error
             file.truncate(0)
             file.write(f"process {os.getpid()} on {platform.node()}\n")
             file.flush()
             yield
-        finally:
-            _HELD.discard(path)
+    finally:
+        _HELD.discard(path)
 
 
 def is_locked(folder: Path, name: str = LOCK) -> bool:
@@ -122,12 +122,16 @@ def read_config(folder: Path) -> TrainConfig:
         ConfigError: If there is none, or it is invalid.
     """
     path = Path(folder) / CONFIG
+    if not path.exists():
+        raise ConfigError(f"{folder} is not a run's folder: it has no {CONFIG}")
     try:
-        return from_dict(json.loads(path.read_text()))
-    except (OSError, json.JSONDecodeError, AttributeError) as error:
-        raise ConfigError(f"{folder} is not a run's folder: {path} cannot be read ({error})") from error
+        return from_dict(read_json(path))
+    except DamagedFileError as error:
+        raise ConfigError(str(error)) from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except (TypeError, ValueError) as error:  # what the checks of a value of another type may raise
+        raise ConfigError(f"{path} is damaged ({error})") from error
 
 
 @contextmanager
@@ -143,7 +147,7 @@ def replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[IO[bytes]]
     """
     temporary = path.with_name(f".{path.name}{UNFINISHED}")
     try:
-        with open(temporary, "wb") as file:
+        with _create(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -152,10 +156,10 @@ def replacing(path: Path, *, keep_as: Path | None = None) -> Iterator[IO[bytes]]
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise StorageError(f"cannot write {path}: {error.strerror or error}. Existing files are unchanged.") from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
 
 
@@ -166,70 +170,56 @@ def write_json(path: Path, values: Any) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file of JSON lines, without a last line that is still being written."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    """The entries of a file of JSON lines, without a last line that is still being written.
 
-
-class Lines:
-    """A file of JSON lines that only grows, and can be truncated to its length at a checkpoint.
-
-    Args:
-        path: The file; created with the first line.
+    Raises:
+        DamagedFileError: If a line is not a JSON object; the message names the file and the line.
     """
+    return [] if not path.exists() else parse_lines(path, path.read_bytes())
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: io.FileIO | None = None
 
-    def append(self, values: dict[str, Any]) -> None:
-        """Add a line."""
-        rest = json.dumps(values, ensure_ascii=False).encode() + b"\n"
+def parse_lines(path: Path, content: bytes) -> list[dict[str, Any]]:
+    """As `read_lines`, of a file's content that was read before.
+
+    Raises:
+        DamagedFileError: If a line is not a JSON object; the message names the file and the line.
+    """
+    entries = []
+    # Not splitlines(), which also splits at characters that JSON strings may contain.
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            while rest:  # the system may write only a part
-                rest = rest[self._opened().write(rest) :]
-        except OSError as error:
-            raise StorageError(
-                f"cannot write to {self.path}: {error.strerror or error}. The checkpoints are unchanged."
-            ) from error
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DamagedFileError(f"line {number} of {path} is damaged ({error})") from error
+        if not isinstance(entry, dict):
+            raise DamagedFileError(f"line {number} of {path} is damaged (not a JSON object)")
+        entries.append(entry)
+    return entries
 
-    def sync(self) -> int:
-        """Flush everything to disk, and return the length of the file."""
-        if self._file is None:
-            return self.path.stat().st_size if self.path.exists() else 0
-        os.fsync(self._file.fileno())
-        return os.fstat(self._file.fileno()).st_size
 
-    def cut(self, length: int) -> None:
-        """Truncate the file to its length at a checkpoint.
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
 
-        Raises:
-            StorageError: If it is shorter than that.
-        """
-        there = self.path.stat().st_size if self.path.exists() else 0
-        if there < length:
-            raise StorageError(
-                f"{self.path} has {there} bytes, but had {length} when the checkpoint was written. Restore it, or "
-                "choose another folder with --out."
-            )
-        if there > length:
-            self.close()
-            os.truncate(self.path, length)
+    Raises:
+        DamagedFileError: If it cannot be read, or is not a JSON object; the message names the file.
+    """
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from error
+    if not isinstance(values, dict):
+        raise DamagedFileError(f"{path} is damaged (not a JSON object)")
+    return values
 
-    def close(self) -> None:
-        """Close the file; the next line opens it again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
-    def _opened(self) -> io.FileIO:
-        if self._file is None:
-            _drop_unfinished_line(self.path)
-            # Unbuffered: a buffer would keep what a full disk did not take.
-            self._file = open(self.path, "ab", buffering=0)
-        return self._file
+def _open_lock(folder: Path, name: str) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Its content is replaced: it must not be a link to something else.
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise StorageError(f"cannot write to {folder / name}: {error.strerror or error}") from error
+    return os.fdopen(handle, "r+")
 
 
 def _lock(file: IO[str]) -> None:
@@ -245,11 +235,16 @@ def _lock(file: IO[str]) -> None:
             time.sleep(0.02)
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    """Remove a line that was being written when its process was killed."""
-    content = path.read_bytes() if path.is_file() else b""
-    if content and not content.endswith(b"\n"):
-        os.truncate(path, content.rfind(b"\n") + 1)
+def _create(path: Path) -> IO[bytes]:
+    """Open a new file for writing; what a killed process left under its name is removed, and links are not followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
+
+
+def _remove(path: Path) -> None:
+    """Remove an unfinished file, without an error that would hide the one that it is unfinished for."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

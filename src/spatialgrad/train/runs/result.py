@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
-from spatialgrad.train.runs.folder import RESULT, write_json
+from spatialgrad.train.errors import DamagedFileError
+from spatialgrad.train.runs.folder import RESULT, read_json, write_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +53,41 @@ class Result:
     training_macs: int
     peak_memory_bytes: int
     """On a GPU, the memory allocated on it; on a CPU, the peak size of the process, data included."""
+    inaction: str | None = None
+    """Why the method never acted, so that the run is one of the baseline; None if it did."""
 
     def write(self, folder: Path) -> None:
         """Write `result.json`, which marks the run as finished."""
         write_json(folder / RESULT, {self.metric: self.value, **asdict(self)})
 
 
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """The classes of a field's JSON values."""
+    kinds = [get_origin(each) or each for each in (get_args(hint) if get_origin(hint) is UnionType else [hint])]
+    return (*kinds, int) if float in kinds else tuple(kinds)
+
+
+KINDS = {name: _kinds(hint) for name, hint in get_type_hints(Result).items()}
+
+
 def read_result(folder: Path) -> Result | None:
-    """The result of a run; None if it has not finished."""
+    """The result of a run; None if it has not finished.
+
+    Raises:
+        DamagedFileError: If `result.json` is damaged.
+    """
     path = Path(folder) / RESULT
     if not path.exists():
         return None
-    values: dict[str, Any] = json.loads(path.read_text())
-    return Result(**{name: values[name] for name in Result.__dataclass_fields__})
+    way_out = "Remove it: the run then writes it again from its last checkpoint"
+    try:
+        values = read_json(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}. {way_out}.") from error
+    damaged = [name for name, kind in KINDS.items() if not isinstance(values.get(name), kind)]
+    if damaged:
+        raise DamagedFileError(f"{path} is damaged (invalid {', '.join(damaged)}). {way_out}.")
+    return Result(**{name: values[name] for name in KINDS if name in values})
 
 
 def peak_memory(device: torch.device) -> int:

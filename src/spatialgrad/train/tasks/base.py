@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from spatialgrad.data.batches import batch_bounds, eval_batches, train_batches
+from spatialgrad.models import create_model
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.runs.predictions import Gallery
 
@@ -52,13 +53,32 @@ class Task(ABC):
         """Shape of one input, without the batch."""
 
     @property
+    @abstractmethod
+    def num_classes(self) -> int:
+        """Number of outputs of the network: of classes, or of joints."""
+
+    @property
     def num_test(self) -> int:
         """Number of test images."""
         return len(self.dataset.test)
 
-    @abstractmethod
+    @classmethod
+    def create_network(cls, config: TrainConfig, *, num_classes: int, input_size: Sequence[int]) -> nn.Module:
+        """A new network; a function of torch's seed and these values alone.
+
+        A run is therefore loaded and exported without its data set.
+
+        Args:
+            config: Of the training.
+            num_classes: As the task's.
+            input_size: As the task's.
+        """
+        model = config.model
+        return create_model(model.name, num_classes=num_classes, width=model.width, in_channels=input_size[0])
+
     def build_model(self) -> nn.Module:
         """A new network for the data set; a function of torch's seed."""
+        return self.create_network(self.config, num_classes=self.num_classes, input_size=self.input_size)
 
     def steps_per_epoch(self, world_size: int) -> int:
         """Number of batches of each process in an epoch."""

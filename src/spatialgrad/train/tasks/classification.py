@@ -17,7 +17,6 @@ from spatialgrad.data import (
     stratified_indices,
     validation_split,
 )
-from spatialgrad.models import create_model
 from spatialgrad.train.config.groups import DataConfig, TrainConfig
 from spatialgrad.train.config.validation import require
 from spatialgrad.train.tasks.base import Sums, Task, total
@@ -45,12 +44,10 @@ class Classification(Task):
         """Shape of one image."""
         return (self.dataset.channels, self.dataset.image_size, self.dataset.image_size)
 
-    def build_model(self) -> nn.Module:
-        """A new network with an output for every class."""
-        model = self.config.model
-        return create_model(
-            model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=self.dataset.channels
-        )
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.dataset.num_classes
 
     def eval_batch_size(self, world_size: int) -> int:
         """Twice the training batch on a GPU."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from spatialgrad.data.augment import normalize
 from spatialgrad.data.pose import PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
-from spatialgrad.models import create_model
 from spatialgrad.models.pose_resnet import MAP_STRIDE
 from spatialgrad.train.config.groups import DataConfig, TrainConfig
 from spatialgrad.train.config.validation import require
@@ -52,10 +51,10 @@ class Pose(Task):
         """Shape of one image."""
         return (3, self.size, self.size)
 
-    def build_model(self) -> nn.Module:
-        """A new network with a heat map for every joint."""
-        model = self.config.model
-        return create_model(model.name, num_classes=self.skeleton.num_joints, width=model.width)
+    @property
+    def num_classes(self) -> int:
+        """Number of joints, each with a heat map."""
+        return self.skeleton.num_joints
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
         """Mean squared error of the heat maps of visible joints."""

@@ -16,7 +16,6 @@ from spatialgrad.data.batches import eval_batches
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset
 from spatialgrad.data.warp import STILL, Geometry, Size
-from spatialgrad.models import create_model
 from spatialgrad.torch_utils.distributed import all_reduce_
 from spatialgrad.train.config.groups import DataConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
@@ -45,10 +44,10 @@ class Segmentation(Task):
         """Shape of one whole test image."""
         return (len(self.dataset.mean), *self.dataset.image_size)
 
-    def build_model(self) -> nn.Module:
-        """A new network with an output for every class."""
-        model, channels = self.config.model, len(self.dataset.mean)
-        return create_model(model.name, num_classes=self.dataset.num_classes, width=model.width, in_channels=channels)
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.dataset.num_classes
 
     def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
         """The bounds of each batch; at least two images per process."""
