@@ -44,6 +44,7 @@ def update_where_the_first_group_fails():
         return f"{type(error).__name__}: {error}"
 
 
+@pytest.mark.bits
 def test_each_group_has_a_scaling_of_its_own(four_ranks):
     results = four_ranks.values(update)
     for number, members in enumerate(MEMBERS):

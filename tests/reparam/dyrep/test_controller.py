@@ -245,6 +245,7 @@ def test_twenty_adjustments_with_training_between_them():
     assert count(merged, (3, 16, 16)).macs == plain.macs
 
 
+@pytest.mark.bits
 def test_resuming_in_the_middle_gives_the_same_network_and_weights():
     data = batches(3, size=4, side=32)
 

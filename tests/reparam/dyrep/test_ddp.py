@@ -46,6 +46,7 @@ def grow_and_cut(epochs):
     return history, refused, settings, adjusted, weights(model), dyrep.state_dict()["structure"]
 
 
+@pytest.mark.bits
 def test_two_ranks_stay_identical(ranks):
     first, second = ranks.values(grow_and_cut, 5)
     history, refused, settings, adjusted, trained, structure = first

@@ -106,6 +106,7 @@ def test_counts_of_many_processes_do_not_overflow(kind):
     torch.testing.assert_close(measure(processes), measure(1))
 
 
+@pytest.mark.bits
 def test_compiled_and_plain_counts_give_identical_results(monkeypatch):
     maps = smooth(8, 5, 12, 12)
     fast = normalized_mutual_information(maps, 3, padding=1)
