@@ -24,7 +24,7 @@ _HISTOGRAM = ("sgs/dependence/test_histogram.py",)
 _INFORMATION = ("sgs/dependence/test_mutual_information.py",)
 _DYREP = ("reparam/dyrep/test_controller.py",)
 _ARCHIVES = ("data/files/test_archives.py",)
-_ENGINE = ("train/engine",)
+_ENGINE = ("train/engine/test_trainer.py", "train/engine")
 
 MUTATIONS = (
     # Distributed training
@@ -145,8 +145,8 @@ MUTATIONS = (
     Mutation(
         "only the last block's moments count",
         "sgs/dependence/autocorrelation.py",
-        "self._moments[row] += torch.stack",
-        "self._moments[row] = torch.stack",
+        "moments[row] += torch.stack",
+        "moments[row] = torch.stack",
         ("sgs/dependence/test_autocorrelation.py",),
     ),
     Mutation(

@@ -91,7 +91,7 @@ def test_streaming_equals_one_piece():
 @pytest.mark.parametrize("kind", [MutualInformation, DistantMutualInformation])
 def test_counts_of_many_processes_do_not_overflow(kind):
     """As many processes with the same maps as it takes to have more than 2³¹ pixels: the same dependence."""
-    maps, processes = smooth(8, 2, 12, 12), 1 << 23
+    maps, processes = smooth(8, 2, 12, 12), 1 << 27
 
     def measure(processes):
         estimator = kind(2, Window.of((3, 3)), maps.device, bins=6)
