@@ -227,14 +227,14 @@ MUTATIONS = (
         "integrations/scheduled_scaling.py",
         " or epoch == self._updated_epoch:",
         ":",
-        ("integrations/test_integrations.py", "integrations/test_transformers.py", "integrations/test_lightning.py"),
+        ("integrations/test_scheduled_scaling.py",),
     ),
     Mutation(
         "a resumed training draws other batches to measure",
         "integrations/scheduled_scaling.py",
         'self._updated_epoch, self._seed = self._restored["updated_epoch"], self._restored["seed"]',
         'self._updated_epoch = self._restored["updated_epoch"]',
-        ("integrations/test_integrations.py", "integrations/test_transformers.py", "integrations/test_lightning.py"),
+        ("integrations/test_scheduled_scaling.py",),
     ),
     # Reparameterization
     Mutation(
