@@ -7,7 +7,7 @@ import torch.distributed as dist
 from spatialgrad import SpatialGradientScaling
 from support.common import TinyNet, images, same_matrices
 
-pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(300)]
 
 # By group: the numbers of its processes, the batches of each, and the settings, which differ between the groups.
 MEMBERS = ([0, 1], [2, 3])
