@@ -10,7 +10,7 @@ CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
 CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick oldest newest lint browser results docs benchmark clean
+.PHONY: help demo test quick bits oldest newest lint browser results docs benchmark mutants clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,10 @@ browser: ## Chromium, in which the report's pages are tested, where it is missin
 quick: $(VENV)/.test ## The tests that do not take minutes.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
+bits: $(VENV)/.test ## The tests of equal bits again, with the instructions that other processors have.
+	ONEDNN_MAX_CPU_ISA=AVX2 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "bits and not slow" tests $(PYTEST_ARGS)
+	ATEN_CPU_CAPABILITY=default $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "bits and not slow" tests $(PYTEST_ARGS)
+
 $(VENV)-oldest/.test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-oldest
 	@echo "Installing the oldest supported torch, numpy and numba into $(VENV)-oldest ..."
@@ -69,6 +73,9 @@ benchmark: $(VENV)/.test ## Every benchmark, one after the other.
 
 results: $(VENV)/.test ## Tables and pictures of README and docs, from the kept runs in results/.
 	$(VENV)/bin/python docs/results.py
+
+mutants: $(VENV)/.test ## Put 50 bugs into a copy, one at a time: do the tests notice? (Half an hour; not part of CI.)
+	$(VENV)/bin/python benchmarks/mutants.py $(WORDS)
 
 docs: $(VENV)/.test ## Build the documentation into site/.
 	$(VENV)/bin/python -m sphinx -qW --keep-going docs site

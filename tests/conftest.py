@@ -31,6 +31,14 @@ def ranks():
     ranks.stop()
 
 
+@pytest.fixture(scope="session")
+def four_ranks():
+    """Four processes, for two groups of two; these tests are marked ``xdist_group("ranks")``, too."""
+    ranks = Ranks(4)
+    yield ranks
+    ranks.stop()
+
+
 def pytest_configure(config):
     # Two xdist workers on two cores: more threads per worker would only fight each other.
     torch.set_num_threads(1)

@@ -150,6 +150,15 @@ class TestMeasuring:
         G = build(model)[2].update([x], forward=lambda m, batch: m[0](x=batch))["0"]
         torch.testing.assert_close(G, measured(x, model)["0"])
 
+    def test_the_user_s_own_hooks_change_the_input_first(self):
+        """As they do in training: what the convolution gets is measured."""
+        x = images()
+        model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1))
+        expected = measured(x**3, model)["0"]
+        assert not torch.allclose(measured(x, model)["0"], expected, atol=1e-3)
+        model[0].register_forward_pre_hook(lambda _, args: (args[0] ** 3,))
+        assert torch.equal(measured(x, model)["0"], expected)
+
     def test_a_measure_in_single_precision_may_miss_1_by_rounding(self):
         def rounded(maps, kernel_size, **_):
             return torch.full((maps.shape[1], *kernel_size), 1 + 1e-6)
@@ -326,6 +335,32 @@ class TestNothingElseChanges:
         assert model.cache is None
         assert model.gain is None
         assert not hasattr(model, "unheard")
+
+    def test_a_backward_pass_that_is_still_to_come(self):
+        class Scaled(nn.Module):
+            """Backward needs the buffers as they were in forward."""
+
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3)
+                self.norm = nn.BatchNorm2d(4).eval()
+                self.register_buffer("gain", torch.full((1,), 3.0))
+                self.register_buffer("calls", torch.zeros(()))
+
+            def forward(self, x):
+                self.calls += 1
+                return self.norm(self.conv(x)) * self.gain
+
+        x, gradients = images(), []
+        for update in (False, True):
+            torch.manual_seed(0)
+            model, _, sgs = build(Scaled())
+            loss = model(x).square().sum()
+            if update:
+                sgs.update(x)
+            loss.backward()
+            gradients.append(model.conv.weight.grad)
+        assert torch.equal(*gradients)
 
     def test_the_weights_of_lazy_layers_are_not_initialized(self):
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(2))

@@ -5,7 +5,16 @@ import torch
 from torch import nn
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from support.optimizers import Anchored, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
+from support.optimizers import (
+    Anchored,
+    ASGDFromModel,
+    HomeMadeSGD,
+    Lion,
+    ScheduleFree,
+    SGDFromModel,
+    SignSGD,
+    SlowWeights,
+)
 from support.scaling import images, small_net, train
 
 optim = torch.optim
@@ -103,6 +112,7 @@ def test_an_optimizer_that_is_refused_leaves_the_old_one_attached():
     [
         (lambda model: optim.LBFGS(model.parameters()), "gradient"),
         (lambda model: SGDFromModel(model, 0.1), "gradient"),
+        (lambda model: ASGDFromModel(model, 0.1), "gradient"),
         (lambda model: optim.SparseAdam(model.parameters()), "update"),
     ],
 )

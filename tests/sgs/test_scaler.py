@@ -129,6 +129,19 @@ class TestState:
         with pytest.raises(ValueError, match="finite"):
             sgs.set_scalings({"0": torch.full((3, 3), math.nan)})
 
+    def test_set_scalings_sets_nothing_if_anything_is_wrong(self):
+        _, _, sgs = build()
+        good = scaling_from_ratios(2, 4)
+        for bad in ({"3": torch.full((1, 3), math.nan)}, {"3": torch.ones(3, 3)}, {"5": torch.ones(1, 1)}):
+            with pytest.raises((KeyError, ValueError)):
+                sgs.set_scalings({"0": good, **bad})  # the bad one last
+            assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
+        state = sgs.state_dict()
+        state["scalings"] = {"0": good, "3": torch.full((1, 3), -1.0)}
+        with pytest.raises(ValueError, match="'3' must be finite and non-negative"):
+            sgs.load_state_dict(state)
+        assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
+
     def test_an_honest_repr(self):
         _, _, sgs = build(k=3, warmup=2, every=7)
         assert repr(sgs) == (

@@ -47,6 +47,13 @@ class SGDFromModel(torch.optim.SGD):
         super().__init__(model.parameters(), lr=rate)
 
 
+class ASGDFromModel(torch.optim.ASGD):
+    """Cannot be built again from its settings."""
+
+    def __init__(self, model, rate):
+        super().__init__(model.parameters(), lr=rate)
+
+
 class ScheduleFree(torch.optim.Optimizer):
     """Steps a copy z of the weights, and moves the weights towards it; like Adam if adaptive."""
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from spatialgrad.torch_utils.distributed import all_reduce_, highest, is_distributed, local_part
+from spatialgrad.torch_utils.distributed import all_reduce_, check_agreement, highest, is_distributed, local_part
 
 
 def reduce_by_hand():
@@ -18,6 +18,21 @@ def reduce_by_hand():
 def test_the_collectives(ranks):
     for result in ranks.values(reduce_by_hand):
         assert result == (True, 5, [1.0, -4.0], [[3, 6], [9, 12]], [[6.0]])
+
+
+def reduce_in_two_groups():
+    rank = dist.get_rank()
+    group = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    total = torch.tensor([1 << rank])
+    all_reduce_([(total, "sum")], group)
+    check_agreement({"half": rank // 2}, total.device, group)
+    return int(total), highest(rank, total.device, group)
+
+
+@pytest.mark.xdist_group("ranks")
+@pytest.mark.timeout(200)
+def test_the_collectives_of_a_group(four_ranks):
+    assert four_ranks.values(reduce_in_two_groups) == [(3, 1)] * 2 + [(12, 3)] * 2
 
 
 def test_a_process_alone_needs_no_group():

@@ -61,6 +61,47 @@ def test_the_highest_score_grows():
     assert not Adjustment(grown=None, cut={}, scores={}).changed
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_scores_that_are_not_finite_do_not_grow(value):
+    for broken in ("stem", "down", "res"):  # the first, one in between, and the last
+        model, optimizer, dyrep = small()
+        train(model, optimizer, DATA[:1])
+        model.get_submodule(broken).weight.grad.fill_(value)
+        dyrep.record()
+        scores = dyrep.scores
+        assert not -1e30 < scores.pop(broken) < 1e30
+        assert dyrep.adjust(DATA).grown == max(scores, key=scores.get)
+
+
+def test_without_a_finite_score_nothing_grows():
+    model, optimizer, dyrep = small()
+    train(model, optimizer, DATA[:1])
+    for conv in (model.stem, model.down, model.res):
+        conv.weight.grad.fill_(float("nan"))
+    dyrep.record()
+    before = evaluate(model, X)
+    adjustment = dyrep.adjust(DATA)
+    assert adjustment.grown is None
+    assert not adjustment.changed
+    assert torch.equal(evaluate(model, X), before)
+
+
+def test_every_growth_has_random_weights_of_its_own():
+    convolutions = [nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)]
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), convolutions[0], nn.BatchNorm2d(4), convolutions[1], nn.BatchNorm2d(4))
+    dyrep = DyRep(model, sgd(model), DyRepConfig(interval=1, max_depth=1))
+    grown = []
+    for _ in range(2):
+        for conv in convolutions:
+            conv.weight.grad = torch.ones_like(conv.weight)
+        dyrep.record()
+        grown.append(dyrep.adjust(X).grown)
+    assert sorted(grown) == ["1", "3"]
+    first, second = (model.get_submodule(name).branches["1x1"].conv.weight for name in grown)
+    assert first.shape == second.shape
+    assert not torch.equal(first, second)
+
+
 def test_scores_of_steps_with_a_closure():
     model, optimizer, dyrep = small()
     x, y = DATA[0]
@@ -94,6 +135,8 @@ def test_adjusting_without_a_step_is_an_error():
 def test_schedule():
     _, _, dyrep = small(DyRepConfig())
     assert [epoch for epoch in range(600) if dyrep.due(epoch)] == list(range(15, 501, 15))
+    _, _, dyrep = small(DyRepConfig(interval=5, until=10))
+    assert [epoch for epoch in range(30) if dyrep.due(epoch)] == [5, 10]  # up to and including the last
     _, _, dyrep = small(DyRepConfig(interval=5, until=None))
     assert dyrep.due(10_000)
     assert not dyrep.due(0)
@@ -202,6 +245,7 @@ def test_twenty_adjustments_with_training_between_them():
     assert count(merged, (3, 16, 16)).macs == plain.macs
 
 
+@pytest.mark.bits
 def test_resuming_in_the_middle_gives_the_same_network_and_weights():
     data = batches(3, size=4, side=32)
 

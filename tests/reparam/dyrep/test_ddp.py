@@ -46,6 +46,7 @@ def grow_and_cut(epochs):
     return history, refused, settings, adjusted, weights(model), dyrep.state_dict()["structure"]
 
 
+@pytest.mark.bits
 def test_two_ranks_stay_identical(ranks):
     first, second = ranks.values(grow_and_cut, 5)
     history, refused, settings, adjusted, trained, structure = first
@@ -59,6 +60,34 @@ def test_two_ranks_stay_identical(ranks):
     for mine, other in ((adjusted, second[3]), (trained, second[4])):
         assert list(mine) == list(other)
         assert all(torch.equal(value, other[name]) for name, value in mine.items())
+
+
+def grow_in_two_groups():
+    """Each group has images, weights and statistics of its own."""
+    rank = dist.get_rank()
+    group = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    torch.manual_seed(rank // 2)
+    model = SmallNet()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    dyrep = DyRep(model, optimizer, DyRepConfig(interval=1, spread=1e-3), process_group=group)
+    data = batches(2, seed=rank)
+    train(model, optimizer, data)
+    own = {name: total / count for name, (total, count) in dyrep.state_dict()["scores"].items()}
+    scores = dyrep.scores
+    dyrep.adjust(data)
+    return own, scores, {name: value.clone() for name, value in model.named_buffers()}
+
+
+def test_two_groups_grow_on_their_own(four_ranks):
+    results = four_ranks.values(grow_in_two_groups)
+    for first, second in (results[:2], results[2:]):
+        for name, score in first[1].items():
+            assert score == second[1][name]
+            assert score == pytest.approx((first[0][name] + second[0][name]) / 2, rel=1e-4, abs=1e-8)
+        assert all(torch.equal(value, second[2][name]) for name, value in first[2].items())
+    # What the groups do not share: had one overwritten the other's statistics, they would be equal.
+    mean = "stem_bn.running_mean"
+    assert not torch.equal(results[0][2][mean], results[2][2][mean])
 
 
 def unsynchronized_buffers():

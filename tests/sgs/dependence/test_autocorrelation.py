@@ -27,7 +27,7 @@ def test_negative_correlation_is_dependence():
     assert autocorrelation(stripes, (3,))[0].tolist() == pytest.approx([1, 1, 1])
 
 
-def test_padding_streaming_and_blocks(monkeypatch):
+def test_padding_and_streaming():
     maps = torch.rand(8, 3, 9, 9)
     S = autocorrelation(maps, 3, padding=1)
     torch.testing.assert_close(S, autocorrelation(F.pad(maps, (1, 1, 1, 1)), 3))
@@ -37,6 +37,16 @@ def test_padding_streaming_and_blocks(monkeypatch):
             estimator.observe(part)
         estimator.end_pass()
     torch.testing.assert_close(estimator.dependence(), S)
+
+
+def test_maps_of_several_blocks():
+    noise = torch.randn(3, 1, 1 << 20)
+    maps = torch.stack([noise[0], noise[1] + 3, 4 * F.avg_pool1d(noise[2], 3, 1, 1)])  # each sample is a block
+    S = autocorrelation(maps, 3)[0]
+    p, q = maps[..., :-1].double().flatten().numpy(), maps[..., 1:].double().flatten().numpy()
+    assert float(S[0]) == pytest.approx(np.corrcoef(p, q)[0, 1], abs=1e-9)
+    alone = [float(autocorrelation(sample[None], 3)[0, 0]) for sample in maps]
+    assert all(abs(value - float(S[0])) > 0.01 for value in alone), "one block looks like all of them"
 
 
 def test_constant_channels_are_nan_even_far_from_zero():

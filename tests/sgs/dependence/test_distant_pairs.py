@@ -96,6 +96,7 @@ def test_streaming_equals_one_piece(size, dtype):
     assert torch.equal(estimator.dependence(), distant(maps, 3, padding=1))
 
 
+@pytest.mark.bits
 def test_compiled_and_plain_counts_give_identical_results(monkeypatch):
     maps = sparse(8, 5, 12)
     fast = distant(maps, padding=1)

@@ -48,16 +48,48 @@ def test_every_way_of_counting_agrees_with_numpy(way, threads, dtype, size, kern
     assert torch.equal(counts.long(), count_with_numpy(levels, displacements, 6) + 1)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("way", WAYS)
-def test_counts_do_not_depend_on_blocks_or_layout(way, monkeypatch):
-    levels = torch.randint(0, 40, (6, 30, 8, 8), dtype=torch.uint8)  # 30 × 40² cells do not fit int16
+def test_counts_do_not_depend_on_layout(way, layout):
+    levels = torch.randint(0, 40, (6, 30, 8, 8), dtype=torch.uint8)
     displacements = Window.of((3, 3)).displacements
-    expected = count_with_numpy(levels, displacements, 40)
+    counts = torch.zeros(4, 30, 40, 40, dtype=torch.int32)
+    WAYS[way](counts, levels.contiguous(memory_format=layout), displacements)
+    assert torch.equal(counts.long(), count_with_numpy(levels, displacements, 40))
+
+
+@pytest.mark.parametrize(
+    ("way", "num_levels", "channels", "pieces"),
+    [
+        ("bincount", 4, 3, 6),  # one piece per sample
+        ("bincount", 40, 30, 2),  # 30 × 40² cells do not fit int16: first 20 channels, then 10
+        ("bincount", 60, 20, 3),  # 9 channels at a time
+        ("bincount", 200, 2, 2),  # not even one channel fits: int32, and one channel at a time
+        ("scatter", 4, 30, 6),
+    ],
+)
+def test_counts_do_not_depend_on_the_pieces_in_which_they_are_made(way, num_levels, channels, pieces, monkeypatch):
+    """The compiled way has no pieces, but threads for parts of the channels, which another test uses."""
+    levels = torch.randint(0, num_levels, (6, channels, 8, 8), dtype=torch.uint8)
+    displacements = Window.of((3, 3)).displacements
     monkeypatch.setattr(histogram, "BLOCK", 100)
-    for layout in (torch.contiguous_format, torch.channels_last):
-        counts = torch.zeros(4, 30, 40, 40, dtype=torch.int32)
-        WAYS[way](counts, levels.contiguous(memory_format=layout), displacements)
-        assert torch.equal(counts.long(), expected)
+    made = []
+    owner, name = {"bincount": (torch, "bincount"), "scatter": (torch.Tensor, "scatter_add_")}[way]
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args, **kwargs: made.append(1) or real(*args, **kwargs))
+    counts = torch.zeros(4, channels, num_levels, num_levels, dtype=torch.int32)
+    WAYS[way](counts, levels, displacements)
+    assert len(made) == pieces * len(displacements)
+    assert torch.equal(counts.long(), count_with_numpy(levels, displacements, num_levels))
+
+
+def test_quantizing_does_not_depend_on_blocks():
+    maps = torch.rand(5, 2, 1 << 19)  # each sample is a block
+    low, high = channel_ranges(maps)
+    out = histogram.quantize(maps, low, high, 9, out=torch.empty_like(maps, dtype=torch.uint8))
+    for sample, levels in zip(maps, out, strict=True):
+        alone = torch.empty_like(levels)
+        assert torch.equal(histogram.quantize(sample[None], low, high, 9, out=alone[None])[0], levels)
 
 
 def test_quantize_puts_the_largest_value_into_the_last_bin():

@@ -53,6 +53,15 @@ def test_padding_is_torch_s_own(mode, num_dims):
     torch.testing.assert_close(window.pad(maps), expected)
 
 
+def test_reflection_reaches_the_far_side_and_no_further():
+    maps = torch.rand(2, 3, 4, 5)
+    furthest = Window.of((3, 3), padding=(3, 4), padding_mode="reflect")
+    assert torch.equal(furthest.pad(maps), F.pad(maps, (4, 4, 3, 3), mode="reflect"))
+    for padding in ((4, 4), (3, 5)):  # torch refuses these, too
+        with pytest.raises(ValueError, match=r"Reflection padding of .* needs maps larger than \(4, 5\)"):
+            Window.of((3, 3), padding=padding, padding_mode="reflect").pad(maps)
+
+
 def test_padding_string_same_follows_torch():
     conv = nn.Conv2d(1, 1, (4, 3), padding="same", dilation=(1, 2))
     assert Window.of_convolution(conv).padding == ((1, 2), (2, 2))

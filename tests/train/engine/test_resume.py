@@ -81,6 +81,7 @@ def kill_and_resume(method, reference, tmp_path, kills):
     assert len(steps) >= kills // 2  # killed in the middle of training, not before it each time
 
 
+@pytest.mark.bits
 @pytest.mark.parametrize("method", ["baseline", "sgs", "dbb", "dyrep", "lemma", "sgs-static", "sgs-autocorrelation"])
 def test_every_step_is_a_place_to_stop(method, tmp_path):
     assert_resumes(lambda out: tiny(out, method, epochs=2), tmp_path, 0, 1, 4, 5, 7, 10)

@@ -1,0 +1,390 @@
+"""Plausible bugs, each a small change of the source, and the tests that should notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A bug: `old` occurs exactly once in the file and is replaced by `new`."""
+
+    name: str
+    """What goes wrong."""
+    file: str
+    """Relative to src/spatialgrad."""
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """Files or folders, relative to tests; those that notice soonest first."""
+
+
+_GROUPS = ("torch_utils/test_distributed.py", "sgs/test_process_groups.py")
+_HISTOGRAM = ("sgs/dependence/test_histogram.py",)
+_INFORMATION = ("sgs/dependence/test_mutual_information.py",)
+_DYREP = ("reparam/dyrep/test_controller.py",)
+_ARCHIVES = ("data/files/test_archives.py",)
+_ENGINE = ("train/engine/test_trainer.py", "train/engine")
+
+MUTATIONS = (
+    # Distributed training
+    Mutation(
+        "sums are reduced over all processes instead of the group",
+        "torch_utils/distributed.py",
+        "_OPS[reduction]), group=group)",
+        "_OPS[reduction]))",
+        _GROUPS,
+    ),
+    Mutation(
+        "a failure in another group counts",
+        "torch_utils/distributed.py",
+        "dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)",
+        "dist.all_reduce(flag, op=dist.ReduceOp.MAX)",
+        _GROUPS,
+    ),
+    Mutation(
+        "settings must agree with those of other groups",
+        "torch_utils/distributed.py",
+        "dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)",
+        "dist.all_reduce(extremes, op=dist.ReduceOp.MAX)",
+        _GROUPS,
+    ),
+    Mutation(
+        "a layer that only another process calls counts as not called",
+        "sgs/measure.py",
+        "part.called = bool(flag)",
+        "pass",
+        ("sgs/test_distributed.py",),
+    ),
+    Mutation(
+        "statistics are broadcast from the first process of all",
+        "reparam/dyrep/controller.py",
+        "first = 0 if self._group is None else dist.get_global_rank(self._group, 0)",
+        "first = 0",
+        ("reparam/dyrep/test_ddp.py",),
+    ),
+    # Measuring
+    Mutation(
+        "restoring buffers breaks a pending backward pass",
+        "torch_utils/modules.py",
+        "buffer.data.copy_(value)",
+        "buffer.copy_(value)",
+        ("sgs/test_measure.py",),
+    ),
+    Mutation(
+        "inputs are observed before the user's hooks change them",
+        "sgs/layers.py",
+        "hook_for(observe), with_kwargs=True)",
+        "hook_for(observe), with_kwargs=True, prepend=True)",
+        ("sgs/test_measure.py",),
+    ),
+    Mutation(
+        "samplers that count their epochs are not restored",
+        "torch_utils/loaders.py",
+        "part.epoch = epoch",
+        "pass",
+        ("torch_utils/test_loaders.py",),
+    ),
+    Mutation(
+        "a user's dependence function is averaged over batches instead of samples",
+        "sgs/dependence/estimator.py",
+        "self._weight += usable * len(maps)",
+        "self._weight += usable",
+        ("sgs/dependence/test_estimator.py",),
+    ),
+    # Dependence
+    Mutation(
+        "counts overflow beyond 2^31 pixels",
+        "sgs/dependence/mutual_information.py",
+        "dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64",
+        "dtype = torch.int32",
+        _INFORMATION,
+    ),
+    Mutation(
+        "counts of distant pairs overflow beyond 2^31 pixels",
+        "sgs/dependence/distant_pairs.py",
+        "dtype = torch.int32 if max(numbers, default=0) <= torch.iinfo(torch.int32).max else torch.int64",
+        "dtype = torch.int32",
+        _INFORMATION,
+    ),
+    Mutation(
+        "the inverse of a tiny range overflows",
+        "sgs/dependence/histogram.py",
+        "usable = half > bins / torch.finfo(half.dtype).max",
+        "usable = half > 0",
+        _INFORMATION,
+    ),
+    Mutation(
+        "only the first block is counted",
+        "sgs/dependence/histogram.py",
+        "for block in blocks(levels, block_size):",
+        "for block in [next(blocks(levels, block_size))]:",
+        _HISTOGRAM,
+    ),
+    Mutation(
+        "indices of 16 bits overflow",
+        "sgs/dependence/histogram.py",
+        "fitting = torch.iinfo(torch.int16).max // counts[0, 0].numel()",
+        "fitting = torch.iinfo(torch.int32).max // counts[0, 0].numel()",
+        _HISTOGRAM,
+    ),
+    Mutation(
+        "every block is quantized into the place of the first",
+        "sgs/dependence/histogram.py",
+        "start += len(block)",
+        "start = 0",
+        _HISTOGRAM,
+    ),
+    Mutation(
+        "the compiled kernel leaves out the rest of a row",
+        "sgs/dependence/histogram_numba.py",
+        "for d in range(whole, length):",
+        "for d in range(whole, whole):",
+        _HISTOGRAM,
+    ),
+    Mutation(
+        "only the last block's moments count",
+        "sgs/dependence/autocorrelation.py",
+        "moments[row] += torch.stack",
+        "moments[row] = torch.stack",
+        ("sgs/dependence/test_autocorrelation.py",),
+    ),
+    Mutation(
+        "reflection may reach one pixel too far",
+        "sgs/dependence/window.py",
+        "max(pad) >= side",
+        "max(pad) > side",
+        ("sgs/dependence/test_window.py",),
+    ),
+    Mutation(
+        "the odd pixel of 'same' padding is added at the beginning",
+        "sgs/dependence/window.py",
+        "(total // 2, total - total // 2)",
+        "(total - total // 2, total // 2)",
+        ("sgs/dependence/test_window.py",),
+    ),
+    # Scalings and where they are applied
+    Mutation(
+        "k transforms the mean over channels instead of each channel",
+        "sgs/matrices.py",
+        "_with_mean_one(k_transform(S, k).sum(0) / usable.sum())",
+        "_with_mean_one(k_transform(S.sum(0) / usable.sum(), k))",
+        ("sgs/test_matrices.py",),
+    ),
+    Mutation(
+        "a scaling may be exactly 0",
+        "sgs/matrices.py",
+        ".clamp(min=SMALLEST)",
+        "",
+        ("sgs/test_matrices.py", "sgs/test_properties.py"),
+    ),
+    Mutation(
+        "updates are counted from the end of the warm-up",
+        "sgs/scaler.py",
+        "epoch % self.every == 0",
+        "(epoch - self.warmup) % self.every == 0",
+        ("sgs/test_scaler.py",),
+    ),
+    Mutation(
+        "scalings are set while they are checked",
+        "sgs/filters.py",
+        "            check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))",
+        "            check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))\n"
+        "            self._values[name].copy_(scaling)",
+        ("sgs/test_scaler.py",),
+    ),
+    Mutation(
+        "'auto' scales updates of ASGD",
+        "sgs/place.py",
+        "(torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)",
+        "(torch.optim.SGD, torch.optim.LBFGS)",
+        ("sgs/test_place.py",),
+    ),
+    Mutation(
+        "'auto' scales updates of LBFGS",
+        "sgs/place.py",
+        "(torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)",
+        "(torch.optim.SGD, torch.optim.ASGD)",
+        ("sgs/test_place.py",),
+    ),
+    Mutation(
+        "SGD with weight decay does not count as linear",
+        "torch_utils/optimizer_trial.py",
+        "slope = (once - reverse) / 2",
+        "slope = once - self._start",
+        ("torch_utils/test_optimizer_trial.py",),
+    ),
+    Mutation(
+        "a step within a step scales again",
+        "sgs/step_hook.py",
+        "return not inner",
+        "return True",
+        ("sgs/test_step_hook.py",),
+    ),
+    # Trainers of other frameworks
+    Mutation(
+        "an epoch that was resumed in its middle is measured again",
+        "integrations/scheduled_scaling.py",
+        " or epoch == self._updated_epoch:",
+        ":",
+        ("integrations/test_scheduled_scaling.py",),
+    ),
+    Mutation(
+        "a resumed training draws other batches to measure",
+        "integrations/scheduled_scaling.py",
+        'self._updated_epoch, self._seed = self._restored["updated_epoch"], self._restored["seed"]',
+        'self._updated_epoch = self._restored["updated_epoch"]',
+        ("integrations/test_scheduled_scaling.py",),
+    ),
+    # Reparameterization
+    Mutation(
+        "a score that is not finite lets a convolution grow",
+        "reparam/dyrep/controller.py",
+        " if math.isfinite(score)}",
+        "}",
+        _DYREP,
+    ),
+    Mutation(
+        "the last epoch with an adjustment has none",
+        "reparam/dyrep/controller.py",
+        "epoch <= until",
+        "epoch < until",
+        _DYREP,
+    ),
+    Mutation(
+        "all growths start from the same random weights",
+        "reparam/dyrep/controller.py",
+        "seed = self.config.seed + self.num_adjustments",
+        "seed = self.config.seed",
+        _DYREP,
+    ),
+    Mutation(
+        "the centre of an even kernel is the other one",
+        "reparam/kernels.py",
+        "(kernel_size[0] - 1) // 2, (kernel_size[1] - 1) // 2",
+        "kernel_size[0] // 2, kernel_size[1] // 2",
+        ("reparam/test_kernels.py", "reparam/test_geometry.py", "reparam/test_merge.py"),
+    ),
+    # Models and data
+    Mutation(
+        "a shortcut where the number of channels changes",
+        "models/mobilenetv2.py",
+        "stride == 1 and in_channels == out_channels",
+        "stride == 1",
+        ("models/test_families.py",),
+    ),
+    Mutation(
+        "members of negative size are accepted",
+        "data/files/archives.py",
+        "if info.size < 0:",
+        "if False:",
+        _ARCHIVES,
+    ),
+    Mutation(
+        "sparse members are accepted",
+        "data/files/archives.py",
+        "if info.type == tarfile.GNUTYPE_SPARSE or info.issparse():",
+        "if False:",
+        _ARCHIVES,
+    ),
+    Mutation(
+        "the same images are held out for every seed",
+        "data/splits.py",
+        'torch.randperm(len(members), generator=generator_for("split", seed, label))[:count]',
+        "torch.arange(len(members))[:count]",
+        ("data/test_splits.py",),
+    ),
+    Mutation(
+        "a process may get a batch of one image",
+        "data/batches.py",
+        "0 < rest < 2 * world_size",
+        "0 < rest < world_size",
+        ("data/test_batch_bounds.py",),
+    ),
+    Mutation(
+        "images are flipped or not by where they are cropped",
+        "data/augment.py",
+        "u[:, 2, None, None, None] < 0.5",
+        "u[:, 1, None, None, None] < 0.5",
+        ("data/test_augment.py",),
+    ),
+    # Training
+    Mutation(
+        "gradients are not clipped",
+        "train/engine/learner.py",
+        "if clip_norm is not None:",
+        "if False:",
+        _ENGINE,
+    ),
+    Mutation(
+        "the logged learning rate is the next step's",
+        "train/engine/trainer.py",
+        "self.learner.learning_rate(at.step - 1)",
+        "self.learner.learning_rate(at.step)",
+        _ENGINE,
+    ),
+    Mutation(
+        "the best value is the last",
+        "train/engine/finish.py",
+        "best=max(line[headline] for line in tested)",
+        "best=tested[-1][headline]",
+        _ENGINE,
+    ),
+    Mutation(
+        "a warm-up of a fraction of an epoch ends too low",
+        "train/engine/optim.py",
+        "(math.floor(warmup) + 1)",
+        "(warmup + 1)",
+        ("train/engine/test_optim.py",),
+    ),
+    Mutation(
+        "the previous checkpoint is not kept",
+        "train/runs/folder.py",
+        "path.replace(keep_as)",
+        "pass",
+        ("train/runs",),
+    ),
+    Mutation(
+        "weights that are not finite are saved",
+        "train/engine/trainer.py",
+        "if not self.learner.is_finite():",
+        "if False:",
+        _ENGINE,
+    ),
+    Mutation(
+        "totals count twice when a run goes on with two processes",
+        "train/engine/evaluation.py",
+        "if not machine.is_first:",
+        "if False:",
+        _ENGINE,
+    ),
+    # Studies and reports
+    Mutation(
+        "a study of another format is read",
+        "studies/record.py",
+        'if values["format"] != FORMAT:',
+        "if False:",
+        ("studies/test_plan.py", "studies/run/test_runner.py"),
+    ),
+    Mutation(
+        "the backbone is not part of what identifies a run",
+        "studies/plan.py",
+        "rest = (arm.tuned_by, arm.backbone) if arm",
+        "rest = (arm.tuned_by, None) if arm",
+        ("studies/test_plan.py", "studies/paper"),
+    ),
+    Mutation(
+        "the deviation is that of a population",
+        "report/statistics.py",
+        "for value in values) / (len(values) - 1)",
+        "for value in values) / len(values)",
+        ("report/test_statistics.py",),
+    ),
+    Mutation(
+        "Holm's correction is Bonferroni's",
+        "report/statistics.py",
+        "(number - rank) * p_values[index]",
+        "number * p_values[index]",
+        ("report/test_statistics.py",),
+    ),
+)
