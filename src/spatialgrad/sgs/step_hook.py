@@ -69,11 +69,19 @@ class StepHook:
         optimizer: The optimizer that really steps.
         apply: ``"gradient"`` or ``"update"``.
         pairs: Returns the current weights, each with the filter that multiplies it.
+        then: Called after every step, never compiled.
     """
 
-    def __init__(self, optimizer: Optimizer, apply: Apply, pairs: Callable[[], list[tuple[Tensor, Tensor]]]) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        apply: Apply,
+        pairs: Callable[[], list[tuple[Tensor, Tensor]]],
+        then: Callable[[], None] | None = None,
+    ) -> None:
         self.optimizer, self.apply = optimizer, apply
         self._pairs = pairs
+        self._then = None if then is None else torch.compiler.disable(then)
         self._before: list[Tensor] = []
         self._stepped = False
         self._depth = 0
@@ -129,6 +137,8 @@ class StepHook:
             # W ← W_old + G ⊙ (W_new − W_old)
             new.sub_(old).mul_(values).add_(old)
         self._before = []
+        if self._then is not None:
+            self._then()
 
     def _begin_step(self) -> bool:
         """Return whether a step begins, and not the step of a base class within it, which runs all hooks again."""
@@ -138,7 +148,8 @@ class StepHook:
         return not inner
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._end_step()
+        if self._end_step() and self._then is not None:
+            self._then()
 
     def _end_step(self) -> bool:
         """Return whether the whole step has ended."""

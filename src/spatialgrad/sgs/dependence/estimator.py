@@ -200,7 +200,7 @@ class Ranges(Stateful):
             raise ValueError("the maps contain NaN or infinite values")
 
     def keep_every(self, step: int) -> None:
-        """Drop all channels but 0, step, 2·step, …"""
+        """Drop all channels but every `step`-th one."""
         self.low, self.high = self.low[::step].clone(), self.high[::step].clone()
 
 
