@@ -37,10 +37,10 @@ def outcome_of(dependence: Mapping[str, Tensor], k: float) -> Outcome:
     """
     scalings, means, facts = {}, {}, []
     for name, S in dependence.items():
-        scalings[name], low, high = scaling_and_range(S, k)
-        mean = means[name] = mean_dependence(S)
-        G = scalings[name]
-        facts.append(torch.stack([low, high, G.min(), G.mean(), mean.isnan().any(), (mean <= NO_DEPENDENCE).all()]))
+        G, *limits = scaling_and_range(S, k)
+        mean = mean_dependence(S)
+        facts.append(torch.stack([*limits, G.min(), G.mean(), mean.isnan().any(), (mean <= NO_DEPENDENCE).all()]))
+        scalings[name], means[name] = G, mean
     idle, independent = [], []
     for name, (low, high, smallest, average, empty, flat) in zip(dependence, _fetched(facts), strict=True):
         try:

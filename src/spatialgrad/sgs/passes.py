@@ -92,7 +92,7 @@ def _is_symbolic(maps: Tensor) -> bool:
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     return (
         maps.is_meta
-        or torch.jit.is_tracing()
+        or torch._C._is_tracing()
         or torch.compiler.is_compiling()
         or torch._C._functorch.is_functorch_wrapped_tensor(maps)
         or (fake is not None and isinstance(maps, fake.FakeTensor))

@@ -25,7 +25,7 @@ from spatialgrad.sgs.measurement import Measurement
 from spatialgrad.sgs.outcome import Outcome, outcome_of
 from spatialgrad.sgs.passes import check_observable
 from spatialgrad.sgs.reports import Reports
-from spatialgrad.sgs.settings import EVERY, WARMUP, check_settings, live_schedule, shared_settings
+from spatialgrad.sgs.settings import EVERY, WARMUP, check_settings, kind_of, live_schedule, shared_settings
 from spatialgrad.sgs.step_hook import Apply
 from spatialgrad.torch_utils.distributed import check_agreement
 from spatialgrad.torch_utils.loaders import Forward
@@ -73,8 +73,7 @@ class SpatialGradientScaling:
         >>> sgs = SpatialGradientScaling(model, optimizer)
         >>> [epoch for epoch in range(20) if sgs.due(epoch)]
         [1, 5, 10, 15]
-        >>> scalings = sgs.update(torch.rand(4, 3, 16, 16))
-        >>> scalings["0"].shape
+        >>> sgs.update(torch.rand(4, 3, 16, 16))["0"].shape
         torch.Size([3, 3])
     """
 
@@ -238,9 +237,7 @@ class SpatialGradientScaling:
         self.num_updates = int(state["num_updates"])
 
     def __repr__(self) -> str:
-        kind = (
-            getattr(self.measure, "__name__", type(self.measure).__name__) if callable(self.measure) else self.measure
-        )
+        kind = kind_of(self.measure)
         schedule = "static" if kind is None else str(self._live or f"warmup={self.warmup}, every={self.every}")
         return (
             f"SpatialGradientScaling({len(self._convolutions)} convolutions, {len(self.skipped)} skipped, "

@@ -58,6 +58,11 @@ def live_schedule(live: Live | bool) -> Live | None:
     return Live() if live else None
 
 
+def kind_of(dependence: Any) -> Any:
+    """Return a name for a measure of dependence; None if nothing is measured."""
+    return getattr(dependence, "__name__", type(dependence).__name__) if callable(dependence) else dependence
+
+
 def shared_settings(
     convolutions: Mapping[str, Sequence[Convolution]],
     dependence: Any,

@@ -81,7 +81,8 @@ class StepHook:
     ) -> None:
         self.optimizer, self.apply = optimizer, apply
         self._pairs = pairs
-        self._then = None if then is None else torch.compiler.disable(then)
+        disable: Any = torch.compiler.disable  # untyped
+        self._then: Callable[[], None] | None = None if then is None else disable(then)
         self._before: list[Tensor] = []
         self._stepped = False
         self._depth = 0
