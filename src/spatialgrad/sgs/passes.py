@@ -94,6 +94,6 @@ def _is_symbolic(maps: Tensor) -> bool:
         maps.is_meta
         or torch._C._is_tracing()
         or torch.compiler.is_compiling()
-        or torch._C._functorch.is_functorch_wrapped_tensor(maps)
+        or torch._C._functorch.peek_interpreter_stack() is not None
         or (fake is not None and isinstance(maps, fake.FakeTensor))
     )

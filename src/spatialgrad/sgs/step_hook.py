@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -91,7 +93,9 @@ class StepHook:
         watched: Any = next((weight for weight in self.weights() if weight.requires_grad), None)
         if watched is not None:
             self._seen_version = watched._version
-            self._handles.append(watched.register_post_accumulate_grad_hook(self._after_backward))
+            # Weak: through a tensor, the garbage collector does not see the cycle of weight, hook and weight.
+            after_backward = partial(_call_if_alive, weakref.WeakMethod(self._after_backward))
+            self._handles.append(watched.register_post_accumulate_grad_hook(after_backward))
         if apply == "gradient":
             self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step))
@@ -175,6 +179,12 @@ class StepHook:
                 NoEffectWarning,
                 stacklevel=2,
             )
+
+
+def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:
+    call = method()
+    if call is not None:
+        call(weight)
 
 
 def _running_steps(optimizer: Optimizer) -> int:
