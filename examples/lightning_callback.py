@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from spatialgrad import Live
 from spatialgrad.data import load_dataset
 from spatialgrad.integrations.lightning import SpatialGradientScalingCallback
 
@@ -47,7 +48,8 @@ def main() -> None:
     data = load_dataset("fashion-mnist-mini")
     train, test = (TensorDataset(split.images / 255, split.labels) for split in (data.train, data.test))
 
-    callback = SpatialGradientScalingCallback(k=5, batches=2)
+    # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
+    callback = SpatialGradientScalingCallback(live=Live(warmup=100, every=500))
     trainer = pl.Trainer(
         max_epochs=2,
         accelerator="cpu",

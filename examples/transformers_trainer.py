@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
+from spatialgrad import Live
 from spatialgrad.data import MemorySplit, load_dataset
 from spatialgrad.integrations.transformers import SpatialGradientScalingCallback
 
@@ -50,7 +51,8 @@ def main() -> None:
     torch.manual_seed(0)
     data = load_dataset("fashion-mnist-mini")
     model = Classifier(data.num_classes)
-    callback = SpatialGradientScalingCallback(k=5, batches=2)
+    # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
+    callback = SpatialGradientScalingCallback(live=Live(warmup=100, every=500))
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,

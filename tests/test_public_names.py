@@ -9,6 +9,7 @@ from support.imports import loaded_by
 
 PUBLIC = {
     "Explanation",
+    "Live",
     "NoEffectWarning",
     "SpatialGradientScaling",
     "__version__",

@@ -2,6 +2,7 @@
 
 from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
 from spatialgrad.sgs.dependence.mutual_information import normalized_mutual_information
+from spatialgrad.sgs.live import Live
 from spatialgrad.sgs.matrices import (
     Explanation,
     explain,
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Explanation",
+    "Live",
     "NoEffectWarning",
     "SpatialGradientScaling",
     "__version__",

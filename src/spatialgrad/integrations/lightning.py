@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from spatialgrad.integrations.frameworks import load_framework
-from spatialgrad.integrations.scheduled_scaling import ScheduledScaling
+from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.loaders import Forward, default_forward
 
@@ -27,7 +27,8 @@ class SpatialGradientScalingCallback(Callback):
     Args:
         batches: Number of batches that an update uses.
         forward: ``forward(module, batch)`` if the module is not called as ``module(x)`` or ``module(**batch)``.
-        **settings: As for `SpatialGradientScaling`: k, dependence, warmup, every, apply, …
+        **settings: As for `SpatialGradientScaling`: k, live, dependence, warmup, every, apply, … With ``live=True``,
+            the scalings are updated from the training's own forward passes, and `batches` and `forward` are not needed.
 
     Attributes:
         scaling: The `SpatialGradientScaling`; None until training begins.
@@ -35,10 +36,10 @@ class SpatialGradientScalingCallback(Callback):
     Example:
         >>> from lightning.pytorch import Trainer
         >>> from spatialgrad.integrations.lightning import SpatialGradientScalingCallback
-        >>> trainer = Trainer(callbacks=[SpatialGradientScalingCallback(k=5, every=5)])
+        >>> trainer = Trainer(callbacks=[SpatialGradientScalingCallback(live=True)])
     """
 
-    def __init__(self, *, batches: int = 2, forward: Forward | None = None, **settings: Any) -> None:
+    def __init__(self, *, batches: int = BATCHES, forward: Forward | None = None, **settings: Any) -> None:
         super().__init__()
         self._scheduled = ScheduledScaling(batches, settings)
         self._forward = forward
@@ -50,7 +51,8 @@ class SpatialGradientScalingCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach to the optimizers."""
-        if self._scheduled.measures and self._forward is None and not _has_forward(pl_module):
+        uses_loader = self._scheduled.measures and self._scheduled.live is None
+        if uses_loader and self._forward is None and not _has_forward(pl_module):
             raise ValueError(
                 f"{type(pl_module).__name__} has no method `forward`, which is needed to measure its convolutions. "
                 "Define one, or pass forward=lambda module, batch: ... that runs the network on a batch."

@@ -11,9 +11,12 @@ import torch
 from torch import nn
 
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.sgs.settings import check_settings
+from spatialgrad.sgs.settings import check_settings, live_schedule
 from spatialgrad.sgs.step_hook import NoEffectWarning
 from spatialgrad.torch_utils.loaders import Forward
+
+# Number of batches of the loader that an update uses, if the user does not say.
+BATCHES = 2
 
 
 class ScheduledScaling:
@@ -25,6 +28,8 @@ class ScheduledScaling:
 
     Attributes:
         scaling: The `SpatialGradientScaling`; None until training begins.
+        measures: Whether the scalings are measured, and not static.
+        live: The schedule of live updates; None if the trainer's loader is used.
     """
 
     def __init__(self, batches: int, settings: Mapping[str, Any]) -> None:
@@ -34,6 +39,12 @@ class ScheduledScaling:
         bound = inspect.signature(SpatialGradientScaling).bind(None, None, **settings)
         bound.apply_defaults()
         check_settings(**{name: bound.arguments[name] for name in inspect.signature(check_settings).parameters})
+        self.live = live_schedule(bound.arguments["live"])
+        if self.live is not None and batches != BATCHES:
+            raise ValueError(
+                f"batches={batches} are those of the loader, which live updates do not use. Set the number of steps: "
+                f"live=Live(batches={batches})."
+            )
         self.measures = bound.arguments["dependence"] is not None
         self.scaling: SpatialGradientScaling | None = None
         self._batches, self._settings = batches, dict(settings)
@@ -76,12 +87,14 @@ class ScheduledScaling:
     def warn_if_idle(self) -> None:
         """Warn if training ended before the first update."""
         if self.scaling is not None and self.measures and self.scaling.num_updates == 0:
-            warnings.warn(
-                f"Training ended before epoch {self.scaling.warmup} (counted from 0), so nothing was measured or "
-                "scaled. Set warmup=0 to measure before the first epoch.",
-                NoEffectWarning,
-                stacklevel=3,
-            )
+            if self.live is None:
+                end = f"epoch {self.scaling.warmup} (counted from 0), so nothing was measured or scaled. "
+                advice = "Set warmup=0 to measure before the first epoch."
+            else:
+                first = self.live.warmup + 2 * self.live.batches
+                end = f"step {first}, at which the first live update ends, so nothing was scaled. "
+                advice = "Set live=Live(warmup=...) to a smaller number of steps."
+            warnings.warn(f"Training ended before {end}{advice}", NoEffectWarning, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; empty before training begins."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from spatialgrad.integrations.frameworks import load_framework
-from spatialgrad.integrations.scheduled_scaling import ScheduledScaling
+from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.loaders import Forward
 
@@ -31,17 +34,18 @@ class SpatialGradientScalingCallback(TrainerCallback):
     Args:
         batches: Number of batches that an update uses.
         forward: ``forward(model, batch)`` if the model is not called as ``model(**batch)``.
-        **settings: As for `SpatialGradientScaling`: k, dependence, warmup, every, apply, …
+        **settings: As for `SpatialGradientScaling`: k, live, dependence, warmup, every, apply, … With ``live=True``,
+            the scalings are updated from the training's own forward passes, and `batches` and `forward` are not needed.
 
     Attributes:
         scaling: The `SpatialGradientScaling`; None until training begins.
 
     Example:
         >>> from spatialgrad.integrations.transformers import SpatialGradientScalingCallback
-        >>> callback = SpatialGradientScalingCallback(k=5, every=5)  # Trainer(..., callbacks=[callback])
+        >>> callback = SpatialGradientScalingCallback(live=True)  # Trainer(..., callbacks=[callback])
     """
 
-    def __init__(self, *, batches: int = 2, forward: Forward | None = None, **settings: Any) -> None:
+    def __init__(self, *, batches: int = BATCHES, forward: Forward | None = None, **settings: Any) -> None:
         self._scheduled = ScheduledScaling(batches, settings)
         self._forward = forward
         self._epoch = 0
@@ -105,16 +109,30 @@ def _kept(state: Any) -> dict[str, Any]:
 
 def _to_json(state: dict[str, Any]) -> dict[str, Any]:
     # JSON preserves floats exactly.
-    return _with_matrices(state, lambda matrix: matrix.tolist())
+    return _converted(state, lambda matrix: matrix.tolist(), _packed)
 
 
 def _from_json(state: dict[str, Any]) -> dict[str, Any]:
-    return _with_matrices(state, lambda numbers: torch.tensor(numbers, dtype=torch.float64))
+    return _converted(state, lambda numbers: torch.tensor(numbers, dtype=torch.float64), _unpacked)
 
 
-def _with_matrices(state: dict[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a state with every scaling and every dependence converted."""
+def _converted(state: dict[str, Any], matrix: Callable[[Any], Any], live: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a state with every scaling and every dependence converted, and the state of live updates."""
     scaling = dict(state["scaling"])
     for key in ("scalings", "dependence"):
-        scaling[key] = {name: convert(matrix) for name, matrix in scaling[key].items()}
+        scaling[key] = {name: matrix(values) for name, values in scaling[key].items()}
+    if "live" in scaling:
+        scaling["live"] = live(scaling["live"])
     return {**state, "scaling": scaling}
+
+
+def _packed(live: list[dict[str, Any]]) -> str:
+    """Return the state of live updates as text; in the middle of an update it holds millions of counts, mostly 0."""
+    file = io.BytesIO()
+    torch.save(live, file)
+    return base64.b64encode(zlib.compress(file.getvalue())).decode()
+
+
+def _unpacked(text: str) -> list[dict[str, Any]]:
+    live: list[dict[str, Any]] = torch.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), weights_only=True)
+    return live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from spatialgrad.sgs.matrices import check_scaling, check_shape
 from spatialgrad.torch_utils.distributed import local_part
 from spatialgrad.torch_utils.modules import Convolution
+from spatialgrad.torch_utils.numbers import is_count
 
 
 class Filters:
@@ -35,8 +37,15 @@ class Filters:
         for name, scaling in scalings.items():
             check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))
 
-    def check_state(self, scalings: Mapping[str, Tensor], dependence: Mapping[str, Tensor]) -> None:
-        """Raise `ValueError` unless saved scalings, and the dependence beside them, belong to these convolutions."""
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise `ValueError` unless a state_dict of a scaling is complete and belongs to these convolutions."""
+        expected = ("scalings", "dependence", "num_updates")
+        if not set(expected) <= set(state):
+            raise ValueError(
+                f"Not a state_dict of SpatialGradientScaling: it holds {', '.join(state) or 'nothing'} instead of "
+                f"{', '.join(expected)}."
+            )
+        scalings, dependence, count = (state[key] for key in expected)
         missing = sorted(set(self._convolutions) - set(scalings))
         unexpected = sorted((set(scalings) | set(dependence)) - set(self._convolutions))
         if missing or unexpected:
@@ -47,15 +56,36 @@ class Filters:
         self.check(scalings)
         for name, S in dependence.items():
             check_shape(f"The dependence of {name!r}", S, tuple(self._convolutions[name].kernel_size))
+        if not is_count(count):
+            raise ValueError(f"Invalid num_updates in the state_dict: {count!r}; it must be an integer of at least 0.")
+
+    def assign(self, scalings: Mapping[str, Tensor] | Tensor, skipped: Mapping[str, str]) -> Mapping[str, Tensor]:
+        """Return scalings by qualified name, given as such or as one for every convolution of its kernel size.
+
+        Args:
+            scalings: As for `SpatialGradientScaling.set_scalings`.
+            skipped: The reasons why other convolutions have none, for the error.
+        """
+        if isinstance(scalings, Tensor):
+            shape = tuple(scalings.shape)
+            fitting = self.names_with_kernel(shape)
+            if not fitting:
+                raise ValueError(f"No convolution has a kernel of shape {shape}.")
+            return dict.fromkeys(fitting, scalings)
+        unknown = sorted(set(scalings) - set(self._convolutions))
+        if unknown:
+            reasons = [f"{name} ({skipped.get(name, 'no such convolution')})" for name in unknown]
+            raise KeyError(f"Cannot scale {', '.join(reasons)}; choose from {', '.join(self._convolutions)}.")
+        return scalings
+
+    def names_with_kernel(self, kernel_size: tuple[int, ...]) -> list[str]:
+        """Return the convolutions that have kernels of this size."""
+        return [name for name, conv in self._convolutions.items() if tuple(conv.kernel_size) == kernel_size]
 
     def copy_(self, scalings: Mapping[str, Tensor]) -> None:
         """Replace scalings by qualified name."""
         for name, scaling in scalings.items():
             self._values[name].copy_(scaling)
-
-    def names_with_kernel(self, kernel_size: tuple[int, ...]) -> list[str]:
-        """Return the convolutions that have kernels of this size."""
-        return [name for name, conv in self._convolutions.items() if tuple(conv.kernel_size) == kernel_size]
 
     def pair(self, name: str) -> tuple[Tensor, Tensor] | None:
         """Return a weight and its filter, or None if the weight is no longer what an optimizer updates."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 
-from spatialgrad.torch_utils.modules import Convolution, Predicate, named_convolutions, plain_name
+from spatialgrad.torch_utils.modules import Convolution, Predicate, input_of, named_convolutions, plain_name
+from spatialgrad.torch_utils.optimizers import parameter_ids
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
@@ -61,6 +63,51 @@ def select_convolutions(
     return chosen, skipped
 
 
+def trained_convolutions(
+    model: nn.Module,
+    optimizers: Iterable[Optimizer],
+    include: Predicate | None = None,
+    exclude: Predicate | None = None,
+) -> tuple[dict[str, list[Convolution]], dict[str, str]]:
+    """Choose the convolutions that can be scaled when these optimizers step; as `select_convolutions`.
+
+    Raises:
+        ValueError: If there is none; says why.
+    """
+    chosen, skipped = select_convolutions(model, include, exclude)
+    if not chosen:
+        raise ValueError(
+            f"{type(model).__name__} has no convolution to scale: "
+            f"{summarize_skipped(skipped) or 'it has no convolutions'}."
+        )
+    for name in names_without_optimizer(chosen, optimizers):
+        del chosen[name]
+        skipped[name] = ELSEWHERE
+    if not chosen:
+        raise ValueError(
+            "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
+            "the model was moved, wrapped or sharded."
+        )
+    return chosen, skipped
+
+
+def names_by_optimizer(
+    convolutions: Mapping[str, Sequence[Convolution]], optimizers: Iterable[Optimizer]
+) -> dict[Optimizer, list[str]]:
+    """Return the convolutions that each optimizer trains."""
+    weights = {name: id(convs[0].weight) for name, convs in convolutions.items()}
+    held = {optimizer: parameter_ids(optimizer) for optimizer in optimizers}
+    return {optimizer: [name for name, key in weights.items() if key in ids] for optimizer, ids in held.items()}
+
+
+def names_without_optimizer(
+    convolutions: Mapping[str, Sequence[Convolution]], optimizers: Iterable[Optimizer]
+) -> list[str]:
+    """Return the convolutions that no optimizer trains."""
+    held = set().union(*names_by_optimizer(convolutions, optimizers).values())
+    return [name for name in convolutions if name not in held]
+
+
 def newcomers(model: nn.Module, skipped: Mapping[str, str], trained: Set[int]) -> list[str]:
     """Return skipped convolutions that could be scaled now.
 
@@ -90,8 +137,7 @@ def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[Non
 
     def hook_for(observe: Callable[[Tensor], None]) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            # A subclass may give its input another name.
-            observe(args[0] if args else next(iter(kwargs.values())))
+            observe(input_of(args, kwargs))
 
         return hook
 

@@ -47,15 +47,20 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
             f"Expected a floating point S of shape (channels, *kernel_size), got {dependence.dtype} "
             f"of shape {tuple(dependence.shape)}."
         )
+    scaling, low, high = scaling_and_range(dependence, k)
+    check_range(*torch.stack([low, high]).tolist())
+    return scaling
+
+
+def scaling_and_range(dependence: Tensor, k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return G, and the smallest and largest S of its channels for `check_range`, without waiting for the device."""
     usable = informative_channels(dependence)
     S = torch.where(_like(usable, dependence), dependence, 0.0)
-    if bool(((S < -ROUNDING) | (S > 1 + ROUNDING)).any()):
-        raise ValueError(f"S must lie between 0 and 1, got values from {S.min():.6g} to {S.max():.6g}.")
+    low, high = S.min(), S.max()
     S = S.clamp(0, 1)
-    # Also the case if no channel is usable.
-    if bool((S <= NO_DEPENDENCE).all()):
-        return torch.ones_like(dependence[0])
-    return _with_mean_one(k_transform(S, k).sum(0) / usable.sum())
+    measured = _with_mean_one(k_transform(S, k).sum(0) / usable.sum())
+    # The maximum is small, too, if no channel is usable.
+    return torch.where(S.max() <= NO_DEPENDENCE, torch.ones_like(measured), measured), low, high
 
 
 def k_transform(S: Tensor, k: float) -> Tensor:
@@ -212,11 +217,16 @@ def check_scaling(name: str, scaling: Tensor, kernel_size: tuple[int, ...]) -> N
         raise ValueError(f"The scaling of {name!r} must be finite and non-negative, got\n{scaling}")
 
 
-def check_measured(name: str, scaling: Tensor) -> None:
+def check_range(low: float, high: float) -> None:
+    """Raise `ValueError` unless values of S from `low` to `high` lie between 0 and 1."""
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        raise ValueError(f"S must lie between 0 and 1, got values from {low:.6g} to {high:.6g}.")
+
+
+def check_measured(smallest: float, mean: float) -> None:
     """Raise `ValueError` unless a measured scaling is finite, strictly positive and has mean 1."""
-    mean = float(scaling.mean())
-    if not (bool((scaling > 0).all()) and math.isclose(mean, 1, abs_tol=1e-4)):
-        raise ValueError(f"The measured scaling of {name!r} must be positive with mean 1, got mean {mean}:\n{scaling}")
+    if not (smallest > 0 and math.isclose(mean, 1, abs_tol=1e-4)):
+        raise ValueError(f"a measured scaling must be positive with mean 1, got minimum {smallest} and mean {mean}")
 
 
 def _like(per_channel: Tensor, values: Tensor) -> Tensor:

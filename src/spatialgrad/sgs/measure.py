@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -14,12 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
-from spatialgrad.sgs.dependence.estimator import DependenceFunction, Estimator, EstimatorFactory, FunctionEstimator
+from spatialgrad.sgs.dependence.estimator import DependenceFunction, EstimatorFactory, FunctionEstimator
 from spatialgrad.sgs.dependence.histogram import check_bins
 from spatialgrad.sgs.dependence.mutual_information import mutual_information_factory
-from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
-from spatialgrad.torch_utils.distributed import all_reduce_, highest
+from spatialgrad.sgs.measurement import Measurement
+from spatialgrad.torch_utils.distributed import highest
 from spatialgrad.torch_utils.loaders import Forward, Replay, default_forward, fingerprint, move_to
 from spatialgrad.torch_utils.modules import Convolution, gathering, keeping_buffers, quiet_evaluation
 
@@ -59,6 +58,7 @@ def measure_dependence(
     forward: Forward | None = None,
     seed: int | None = None,
     group: dist.ProcessGroup | None = None,
+    memory: int | None = None,
 ) -> dict[str, Tensor]:
     """Run a model over the same few batches and measure the spatial dependence of its convolutions' inputs.
 
@@ -67,35 +67,29 @@ def measure_dependence(
 
     Args:
         model: The model to run, without wrappers that talk to other processes; see `for_one_process`.
-        convolutions: The modules to observe by name. Several modules under one name are pooled: as further samples
-            where they look at the same neighbours, as further channels where they do not.
+        convolutions: The modules to observe by name; see `Measurement`.
         make_estimator: Builds an estimator; see `estimator_factory`.
         data: A loader, a list of batches, or one batch.
         batches: Number of batches; by default all of a list, and 2 of anything else.
         forward: ``forward(model, batch)``; see `default_forward`.
         seed: Seed for drawing the batches, instead of the current random states.
         group: The processes that take part; by default all of them.
+        memory: Bytes that the counts may take; see `Measurement`. Layers that take turns need further passes.
 
     Returns:
         S by name, for every convolution that was called; the same on every process.
     """
     feed = _Feed(model, forward or default_forward, group)
-    groups = _groups_of_one_geometry(convolutions, make_estimator)
+    measurement = Measurement(convolutions, make_estimator, group=group, memory=memory)
     with feed.announcing_failure():
         replay = Replay(data, batches, seed=seed)
     with replay, quiet_evaluation(model), keeping_buffers(model), gathering(model) as gather:
-        for _ in range(max(part.estimator.num_passes for part in groups)):
-            with observing({conv: part.observe for part in groups for conv in part.convolutions}):
+        while not measurement.finished:
+            with observing(measurement.observers()):
                 feed.run(replay, gather)
-            all_reduce_([item for part in groups for item in part.estimator.partials()], group)
-            for part in groups:
-                part.end_pass()
-        _share_calls(groups, feed.device, group)
-        dependence = {
-            name: torch.cat([part.estimator.dependence() for part in parts])
-            for name in convolutions
-            if (parts := [part for part in groups if part.name == name and part.called])
-        }
+            measurement.combine()
+            measurement.end_pass()
+        dependence = measurement.dependence()
     feed.warn(replay.batches)
     return dependence
 
@@ -152,59 +146,6 @@ class _Feed:
                 "without it. Pass a list of batches instead, such as list(itertools.islice(loader, 2)).",
                 stacklevel=4,
             )
-
-
-@dataclass
-class _Group:
-    """Convolutions that look at the same neighbours of inputs with the same number of channels, and their estimator."""
-
-    name: str
-    convolutions: list[Convolution]
-    estimator: Estimator
-    called: bool = False
-
-    def observe(self, maps: Tensor) -> None:
-        """Pass an input on to the estimator; errors name the layer."""
-        conv = self.convolutions[0]
-        num_dims = len(conv.kernel_size)
-        wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
-        if wrong_shape or maps.numel() == 0:
-            return  # the convolution itself gives the best error for a wrong shape
-        self.called = True
-        try:
-            self.estimator.observe(maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0))
-        except Exception as error:
-            raise ValueError(f"Cannot measure the input of {self.name!r}: {error}") from error
-
-    def end_pass(self) -> None:
-        """Close the estimator's pass; errors name the layer."""
-        try:
-            self.estimator.end_pass()
-        except ValueError as error:
-            raise ValueError(f"Cannot measure the input of {self.name!r}: {error}.") from error
-
-
-def _groups_of_one_geometry(
-    convolutions: Mapping[str, Sequence[Convolution]], make_estimator: EstimatorFactory
-) -> list[_Group]:
-    groups = []
-    for name, convs in convolutions.items():
-        alike: dict[tuple[Window, int], list[Convolution]] = {}
-        for conv in convs:
-            alike.setdefault((Window.of_convolution(conv), conv.in_channels), []).append(conv)
-        groups += [
-            _Group(name, members, make_estimator(channels, window, members[0].weight.device))
-            for (window, channels), members in alike.items()
-        ]
-    return groups
-
-
-def _share_calls(groups: list[_Group], device: torch.device, group: dist.ProcessGroup | None) -> None:
-    """Count a convolution as called if any process has called it."""
-    flags = torch.tensor([part.called for part in groups], dtype=torch.int32, device=device)
-    all_reduce_([(flags, "max")], group)
-    for part, flag in zip(groups, flags.tolist(), strict=True):
-        part.called = bool(flag)
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spatialgrad.sgs.dependence.window import Window
+from spatialgrad.sgs.live import Live
 from spatialgrad.sgs.matrices import check_k
 from spatialgrad.sgs.measure import check_dependence
 from spatialgrad.sgs.step_hook import APPLY
 from spatialgrad.torch_utils.modules import Convolution
+from spatialgrad.torch_utils.numbers import bytes_of, is_count
+
+# In epochs: the paper's schedule for CIFAR-100.
+WARMUP, EVERY = 1, 5
 
 
-def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: str, bins: int | str) -> None:
+def check_settings(
+    k: float,
+    dependence: Any,
+    warmup: int,
+    every: int,
+    apply: str,
+    bins: int | str,
+    live: Live | bool = False,
+    memory: int | str | None = None,
+) -> None:
     """Raise `ValueError` for settings that `SpatialGradientScaling` cannot work with."""
     check_k(k)
     check_dependence(dependence, bins)
@@ -23,18 +36,40 @@ def check_settings(k: float, dependence: Any, warmup: int, every: int, apply: st
         )
     if apply not in APPLY:
         raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(APPLY)}.")
+    if memory is not None:
+        bytes_of(memory)
+    if live_schedule(live) is None:
+        return
+    if dependence is None:
+        raise ValueError("These scalings are static (dependence=None), so live updates have nothing to measure.")
+    if (warmup, every) != (WARMUP, EVERY):
+        raise ValueError(
+            f"warmup={warmup} and every={every} are epochs, which live updates do not know. Give them in steps: "
+            "live=Live(warmup=..., every=...)."
+        )
 
 
-def is_count(value: Any) -> bool:
-    """Return whether a value is an integer of at least 0; numpy's integers count, and so do tensors that hold one."""
-    try:
-        return operator.index(value) >= 0
-    except TypeError:
-        return False
+def live_schedule(live: Live | bool) -> Live | None:
+    """Return the schedule of live updates; None if there are none."""
+    if isinstance(live, Live):
+        return live
+    if not isinstance(live, bool):
+        raise ValueError(f"Invalid live: {live!r}; choose True, False or Live(warmup=..., every=..., batches=...).")
+    return Live() if live else None
+
+
+def kind_of(dependence: Any) -> Any:
+    """Return a name for a measure of dependence; None if nothing is measured."""
+    return getattr(dependence, "__name__", type(dependence).__name__) if callable(dependence) else dependence
 
 
 def shared_settings(
-    convolutions: Mapping[str, Sequence[Convolution]], dependence: Any, bins: int | str, drop_near: bool, k: float
+    convolutions: Mapping[str, Sequence[Convolution]],
+    dependence: Any,
+    bins: int | str,
+    drop_near: bool,
+    k: float,
+    memory: int | None,
 ) -> dict[str, Any]:
     """Return what must be the same on all processes, or they would wait for each other or get different scalings."""
     layers = {
@@ -42,4 +77,4 @@ def shared_settings(
         for name, convs in convolutions.items()
     }
     kind = getattr(dependence, "__qualname__", type(dependence).__name__) if callable(dependence) else dependence
-    return {"convolutions": layers, "dependence": (kind, bins, drop_near), "k": float(k)}
+    return {"convolutions": layers, "dependence": (kind, bins, drop_near), "k": float(k), "memory": memory}

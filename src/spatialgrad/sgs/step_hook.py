@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -69,11 +71,20 @@ class StepHook:
         optimizer: The optimizer that really steps.
         apply: ``"gradient"`` or ``"update"``.
         pairs: Returns the current weights, each with the filter that multiplies it.
+        then: Called after every step, never compiled.
     """
 
-    def __init__(self, optimizer: Optimizer, apply: Apply, pairs: Callable[[], list[tuple[Tensor, Tensor]]]) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        apply: Apply,
+        pairs: Callable[[], list[tuple[Tensor, Tensor]]],
+        then: Callable[[], None] | None = None,
+    ) -> None:
         self.optimizer, self.apply = optimizer, apply
         self._pairs = pairs
+        disable: Any = torch.compiler.disable  # untyped
+        self._then: Callable[[], None] | None = None if then is None else disable(then)
         self._before: list[Tensor] = []
         self._stepped = False
         self._depth = 0
@@ -82,7 +93,9 @@ class StepHook:
         watched: Any = next((weight for weight in self.weights() if weight.requires_grad), None)
         if watched is not None:
             self._seen_version = watched._version
-            self._handles.append(watched.register_post_accumulate_grad_hook(self._after_backward))
+            # Weak: through a tensor, the garbage collector does not see the cycle of weight, hook and weight.
+            after_backward = partial(_call_if_alive, weakref.WeakMethod(self._after_backward))
+            self._handles.append(watched.register_post_accumulate_grad_hook(after_backward))
         if apply == "gradient":
             self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step))
@@ -129,6 +142,8 @@ class StepHook:
             # W ← W_old + G ⊙ (W_new − W_old)
             new.sub_(old).mul_(values).add_(old)
         self._before = []
+        if self._then is not None:
+            self._then()
 
     def _begin_step(self) -> bool:
         """Return whether a step begins, and not the step of a base class within it, which runs all hooks again."""
@@ -138,7 +153,8 @@ class StepHook:
         return not inner
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._end_step()
+        if self._end_step() and self._then is not None:
+            self._then()
 
     def _end_step(self) -> bool:
         """Return whether the whole step has ended."""
@@ -163,6 +179,12 @@ class StepHook:
                 NoEffectWarning,
                 stacklevel=2,
             )
+
+
+def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:
+    call = method()
+    if call is not None:
+        call(weight)
 
 
 def _running_steps(optimizer: Optimizer) -> int:

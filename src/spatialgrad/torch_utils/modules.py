@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -62,7 +62,7 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
         # Not module.eval(): a user's own train() or eval() may do more than set the flag.
         module.training = False
     try:
-        with torch.no_grad(), _nothing_compiled():
+        with torch.no_grad(), nothing_compiled():
             yield
     finally:
         for module, flag in training.items():
@@ -139,6 +139,38 @@ def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
             unit.reshard()
 
 
+@contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Run compiled modules uncompiled: they do not see hooks that were added after compilation.
+
+    Periods may overlap in any order: compiled code runs again after the last one.
+    """
+    if "torch._dynamo" not in sys.modules:
+        # Nothing can be compiled yet, and importing the compiler takes seconds.
+        yield
+        return
+    if not _UNCOMPILED:
+        _UNCOMPILED.append(torch.compiler.set_stance("force_eager"))
+    else:
+        _UNCOMPILED.append(_UNCOMPILED[0])
+    try:
+        yield
+    finally:
+        stance = _UNCOMPILED.pop()
+        if not _UNCOMPILED:
+            stance.__exit__(None, None, None)
+
+
+# The compiler's stance is one for the whole process: an entry for each period in which nothing is compiled.
+_UNCOMPILED: list[Any] = []
+
+
+def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a module's input, given the arguments of its call."""
+    # A subclass may give its input another name.
+    return args[0] if args else next(iter(kwargs.values()))
+
+
 # Surgery
 
 
@@ -196,12 +228,3 @@ def _unwrapping(model: nn.Module) -> list[nn.Module]:
 
 def _is_fabric(model: nn.Module) -> bool:
     return type(model).__name__ == "_FabricModule"
-
-
-def _nothing_compiled() -> AbstractContextManager[None]:
-    """Run compiled modules uncompiled: they do not see hooks that were added after compilation."""
-    if "torch._dynamo" not in sys.modules:
-        # Nothing can be compiled yet, and importing the compiler takes seconds.
-        return nullcontext()
-    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
-    return stance

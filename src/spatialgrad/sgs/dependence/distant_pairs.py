@@ -7,24 +7,33 @@ number of bins and its own ranges, of the pixels and of their neighbours, from t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import Ranges, wide_dtype
-from spatialgrad.sgs.dependence.histogram import bin_grid, check_bins, count_pairs_, nmi_from_counts, sturges_bins
+from spatialgrad.sgs.dependence.estimator import Ranges, Stateful, no_facts, wide_dtype
+from spatialgrad.sgs.dependence.histogram import (
+    bin_grid,
+    check_bins,
+    count_pairs_,
+    needs_wide_counts,
+    nmi_from_counts,
+    sturges_bins,
+)
 from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
 from spatialgrad.torch_utils.distributed import Reduction
 
 
-class DistantMutualInformation:
+class DistantMutualInformation(Stateful):
     """Normalized mutual information without pairs that have an exact zero or fall into the same bin.
 
     The first pass collects the ranges and numbers of the pairs without a zero, the second pass counts them.
     """
 
     num_passes: ClassVar[int] = 2
+    _state = ("_all", "_low", "_high", "_num_pairs", "_num_bins", "_levels", "_wide", "_counts")
 
     def __init__(self, channels: int, window: Window, device: torch.device, *, bins: int | str = "sturges") -> None:
         check_bins(bins)
@@ -36,11 +45,13 @@ class DistantMutualInformation:
         self._high = torch.full_like(self._low, -math.inf)
         self._num_pairs = torch.zeros(shape, dtype=torch.int64, device=device)
         self._num_bins = torch.empty(0)
+        self._levels = 0  # as long as the ranges are not known
+        self._wide = False
         self._counts: Tensor | None = None
 
     def observe(self, maps: Tensor) -> None:
         """Take in maps: the ranges of their pairs in the first pass, their pairs in the second."""
-        if self._counts is None:
+        if self._levels == 0:
             self._window.check_fits(maps.shape[2:])
             self._all.observe(maps)
         for block in blocks(maps):
@@ -52,42 +63,66 @@ class DistantMutualInformation:
                 pair, exclusion = shifted_pair(padded, offset), shifted_pair(excluded, offset)
                 if pair[0].numel() == 0:
                     continue
-                if self._counts is None:
+                if self._levels == 0:
                     self._observe_ranges(row, pair, exclusion[0] + exclusion[1])
                 else:
-                    self._observe_counts(self._counts, row, pair, exclusion)
+                    self._observe_counts(self._table(), row, pair, exclusion)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return the ranges and numbers of pairs, or the counts."""
-        if self._counts is None:
+        if self._levels == 0:
             return [*self._all.partials(), (self._low, "min"), (self._high, "max"), (self._num_pairs, "sum")]
-        return [(self._counts, "sum")]
+        return [(self._table(), "sum")]
 
-    def end_pass(self) -> None:
-        """After the first pass, check the values, choose the bins and allocate the counts."""
-        if self._counts is not None:
+    def facts(self) -> Tensor:
+        """Return whether there were non-finite values, and all numbers of pairs, after the first pass."""
+        if self._levels:
+            return no_facts(self._low.device)
+        return torch.cat([self._all.facts(), self._num_pairs.flatten()])
+
+    def end_pass(self, facts: Sequence[int] | None = None) -> None:
+        """After the first pass, check the values and choose the bins."""
+        if self._levels:
             return
-        self._all.check()
-        numbers = self._num_pairs.flatten().tolist()
+        invalid, *numbers = self.facts().tolist() if facts is None else facts
+        self._all.check(invalid)
         bins = [sturges_bins(number) if isinstance(self._bins, str) else self._bins for number in numbers]
         self._num_bins = torch.tensor(bins, dtype=self._low.dtype, device=self._low.device).view_as(self._num_pairs)
         # The last level is for exact zeros.
-        levels = max(bins, default=1) + 1
-        dtype = torch.int32 if max(numbers, default=0) <= torch.iinfo(torch.int32).max else torch.int64
-        self._counts = torch.zeros(*self._num_pairs.shape, levels, levels, dtype=dtype, device=self._low.device)
+        self._levels = max(bins, default=1) + 1
+        self._wide = needs_wide_counts(max(numbers, default=0))
+
+    def bytes_per_channel(self) -> int:
+        """Return the size of the counts of a channel."""
+        return len(self._window.displacements) * self._levels**2 * (8 if self._wide else 4)
+
+    def keep_every(self, step: int) -> None:
+        """Drop the ranges and numbers of all other channels."""
+        self._all.keep_every(step)
+        for name in ("_low", "_high", "_num_pairs", "_num_bins"):
+            setattr(self, name, getattr(self, name)[..., ::step].clone())
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size)."""
-        if self._counts is None:
+        if self._levels == 0:
             raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
-        values = self._low.new_empty(self._num_pairs.shape[1], len(self._counts))
-        for column, counts in enumerate(self._counts):
+        counted = self._table()
+        values = self._low.new_empty(self._num_pairs.shape[1], len(counted))
+        for column, counts in enumerate(counted):
             pairs = counts[:, :-1, :-1].clone()
             pairs.diagonal(dim1=1, dim2=2).zero_()
             values[:, column] = nmi_from_counts(pairs)
         # Where no pair remains, a neighbour tells nothing: 0. If none remains anywhere, nothing can be measured: NaN.
         nothing = values.isnan()
         return self._window.arrange(torch.where(nothing & ~nothing.all(), 0.0, values))
+
+    def _table(self) -> Tensor:
+        """Return the counts; allocated when they are first needed, as other layers may take their turn before."""
+        if self._counts is None:
+            dtype = torch.int64 if self._wide else torch.int32
+            shape = (*self._num_pairs.shape, self._levels, self._levels)
+            self._counts = torch.zeros(shape, dtype=dtype, device=self._low.device)
+        return self._counts
 
     def _observe_ranges(self, row: int, pair: tuple[Tensor, Tensor], exclusion: Tensor) -> None:
         over = [0, *range(2, exclusion.dim())]

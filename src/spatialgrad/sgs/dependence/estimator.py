@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -17,9 +17,10 @@ DependenceFunction = Callable[..., Tensor]
 
 
 class Estimator(Protocol):
-    """Sees the same maps `num_passes` times, in pieces, and then knows their dependence.
+    """Sees maps `num_passes` times, in pieces, and then knows their dependence.
 
-    After each pass, `partials` are combined over all processes and `end_pass` is called.
+    After each pass, `partials` are combined over all processes and `end_pass` is called. Nothing but `end_pass`
+    without `facts` waits for the device.
     """
 
     num_passes: ClassVar[int]
@@ -30,15 +31,53 @@ class Estimator(Protocol):
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return what this pass has gathered, and how to combine each tensor over processes, in place."""
 
-    def end_pass(self) -> None:
-        """Close the pass; raises `ValueError` if its maps cannot be used."""
+    def facts(self) -> Tensor:
+        """Return what `end_pass` must know on the host: int64, one dimension."""
+
+    def end_pass(self, facts: Sequence[int] | None = None) -> None:
+        """Close the pass; raises `ValueError` if its maps cannot be used.
+
+        Args:
+            facts: The values of `facts`, if they have been fetched together with those of other estimators.
+        """
+
+    def bytes_per_channel(self) -> int:
+        """Return the memory that the next pass needs for each channel."""
+
+    def keep_every(self, step: int) -> None:
+        """Go on with the channels 0, step, 2·step, … alone; only these are observed in the next pass."""
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size); NaN for channels that carry no information."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that was gathered so far, as tensors and plain values."""
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Continue from a state."""
+
 
 EstimatorFactory = Callable[[int, Window, torch.device], Estimator]
 """Builds an estimator for a number of channels, a window and a device."""
+
+
+class Stateful:
+    """Saves and restores the attributes listed in `_state`: tensors, plain values, None, and other stateful objects."""
+
+    _state: ClassVar[tuple[str, ...]]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the state, as tensors and plain values."""
+        return {name.lstrip("_"): _copy(getattr(self, name)) for name in self._state}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Load a state; its tensors are copied to the device."""
+        for name in self._state:
+            value, own = state[name.lstrip("_")], getattr(self, name)
+            if isinstance(own, Stateful):
+                own.load_state_dict(value, device)
+            else:
+                setattr(self, name, value.to(device, copy=True) if isinstance(value, Tensor) else value)
 
 
 def measure_in_one_piece(
@@ -60,10 +99,11 @@ def measure_in_one_piece(
     return estimator.dependence()
 
 
-class FunctionEstimator:
+class FunctionEstimator(Stateful):
     """Averages a user's function over batches, so that any measure of dependence can be used."""
 
     num_passes: ClassVar[int] = 1
+    _state = ("_total", "_weight")
 
     def __init__(self, function: DependenceFunction, channels: int, window: Window, device: torch.device) -> None:
         self._function, self._window = function, window
@@ -98,8 +138,19 @@ class FunctionEstimator:
         """Return weighted sums and weights."""
         return [(self._total, "sum"), (self._weight, "sum")]
 
-    def end_pass(self) -> None:
+    def facts(self) -> Tensor:
+        """Return nothing."""
+        return no_facts(self._total.device)
+
+    def end_pass(self, facts: Sequence[int] | None = None) -> None:
         """Do nothing: non-finite values were left out."""
+
+    def bytes_per_channel(self) -> int:
+        """Return 0: there is no next pass."""
+        return 0
+
+    def keep_every(self, step: int) -> None:
+        """Do nothing: there is no next pass."""
 
     def dependence(self) -> Tensor:
         """Return the weighted mean; NaN (0 / 0) for channels that were never finite."""
@@ -111,8 +162,15 @@ def wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-class Ranges:
+def no_facts(device: torch.device) -> Tensor:
+    """Return the facts of a pass that has none."""
+    return torch.zeros(0, dtype=torch.int64, device=device)
+
+
+class Ranges(Stateful):
     """The smallest and largest value of each channel over many maps."""
+
+    _state = ("low", "high")
 
     def __init__(self, channels: int, device: torch.device) -> None:
         self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
@@ -128,10 +186,22 @@ class Ranges:
         """Return both limits and how to combine each over processes."""
         return [(self.low, "min"), (self.high, "max")]
 
-    def check(self) -> None:
-        """Raise `ValueError` if any map contained a non-finite value."""
-        if bool(((self.low == -math.inf) | (self.high == math.inf)).any()):
+    def facts(self) -> Tensor:
+        """Return 1 if any map contained a non-finite value, or else 0: int64, shape (1,)."""
+        return ((self.low == -math.inf) | (self.high == math.inf)).any().to(torch.int64).view(1)
+
+    def check(self, fact: int | None = None) -> None:
+        """Raise `ValueError` if any map contained a non-finite value.
+
+        Args:
+            fact: The value of `facts`, if it has been fetched already.
+        """
+        if bool(self.facts() if fact is None else fact):
             raise ValueError("the maps contain NaN or infinite values")
+
+    def keep_every(self, step: int) -> None:
+        """Drop all channels but every `step`-th one."""
+        self.low, self.high = self.low[::step].clone(), self.high[::step].clone()
 
 
 def channel_ranges(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,3 +243,9 @@ def _check_maps(maps: Tensor, kernel_dims: int | None) -> int:
 
 def _like(per_channel: Tensor, values: Tensor) -> Tensor:
     return per_channel.view(-1, *(1,) * (values.dim() - 1))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Stateful):
+        return value.state_dict()
+    return value.clone() if isinstance(value, Tensor) else value

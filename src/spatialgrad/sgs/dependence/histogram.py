@@ -29,6 +29,14 @@ def sturges_bins(num_pairs: int) -> int:
     return 1 + math.ceil(math.log2(max(num_pairs, 2)))
 
 
+def needs_wide_counts(num_pairs: int) -> bool:
+    """Return whether a cell might count more than int32 holds, given the number of pairs when the ranges were taken.
+
+    Training batches that are counted later may be larger than those; four times as many pairs are safe.
+    """
+    return num_pairs > torch.iinfo(torch.int32).max // 4
+
+
 def bin_grid(low: Tensor, high: Tensor, bins: int | Tensor) -> tuple[Tensor, Tensor]:
     """Return the floor f and the scale s of bins of equal width, so that ⌊(value − f) · s⌋ is the bin of a value.
 

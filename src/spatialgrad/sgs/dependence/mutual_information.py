@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
-from spatialgrad.sgs.dependence.estimator import EstimatorFactory, Ranges, measure_in_one_piece
-from spatialgrad.sgs.dependence.histogram import check_bins, count_pairs_, nmi_from_counts, quantize, sturges_bins
+from spatialgrad.sgs.dependence.estimator import EstimatorFactory, Ranges, Stateful, measure_in_one_piece, no_facts
+from spatialgrad.sgs.dependence.histogram import (
+    check_bins,
+    count_pairs_,
+    needs_wide_counts,
+    nmi_from_counts,
+    quantize,
+    sturges_bins,
+)
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.torch_utils.distributed import Reduction
 
@@ -64,62 +71,84 @@ def mutual_information_factory(*, bins: int | str, drop_near: bool) -> Estimator
     return partial(DistantMutualInformation if drop_near else MutualInformation, bins=bins)
 
 
-class MutualInformation:
+class MutualInformation(Stateful):
     """Streaming form of `normalized_mutual_information` without `drop_near`: first the ranges, then the counts.
 
     All displacements of a layer share one quantization per channel and one number of bins.
     """
 
     num_passes: ClassVar[int] = 2
+    _state = ("_ranges", "_num_pixels", "_num_bins", "_wide", "_counts")
 
     def __init__(self, channels: int, window: Window, device: torch.device, *, bins: int | str = "sturges") -> None:
         check_bins(bins)
         self._window, self._bins = window, bins
         self._ranges = Ranges(channels, device)
         self._num_pixels = torch.zeros((), dtype=torch.int64, device=device)
-        self._num_bins = 0
+        self._num_bins = 0  # as long as the ranges are not known
+        self._wide = False
         self._counts: Tensor | None = None
 
     def observe(self, maps: Tensor) -> None:
         """Take in maps: their ranges in the first pass, their pairs in the second."""
-        if self._counts is None:
+        if self._num_bins == 0:
             self._observe_ranges(maps)
         else:
-            self._observe_counts(self._counts, maps)
+            self._observe_counts(self._table(), maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return the ranges and the number of pixels, or the counts."""
-        if self._counts is None:
+        if self._num_bins == 0:
             return [*self._ranges.partials(), (self._num_pixels, "sum")]
-        return [(self._counts, "sum")]
+        return [(self._table(), "sum")]
 
-    def end_pass(self) -> None:
-        """After the first pass, check the ranges and allocate the counts."""
-        if self._counts is not None:
+    def facts(self) -> Tensor:
+        """Return whether there were non-finite values, and the number of pixels, after the first pass."""
+        if self._num_bins:
+            return no_facts(self._num_pixels.device)
+        return torch.cat([self._ranges.facts(), self._num_pixels.view(1)])
+
+    def end_pass(self, facts: Sequence[int] | None = None) -> None:
+        """After the first pass, check the ranges and choose the number of bins."""
+        if self._num_bins:
             return
-        self._ranges.check()
+        invalid, num_pixels = self.facts().tolist() if facts is None else facts
+        self._ranges.check(invalid)
         if self._pads_with_zeros:
             self._ranges.low.clamp_(max=0)
             self._ranges.high.clamp_(min=0)
-        num_pixels = int(self._num_pixels)
         self._num_bins = sturges_bins(num_pixels) if isinstance(self._bins, str) else self._bins
-        # No cell can count more than all pixels.
-        dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64
-        shape = (len(self._window.displacements), len(self._ranges.low), self._num_bins, self._num_bins)
-        self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
+        self._wide = needs_wide_counts(num_pixels)
+
+    def bytes_per_channel(self) -> int:
+        """Return the size of the counts of a channel."""
+        return len(self._window.displacements) * self._num_bins**2 * (8 if self._wide else 4)
+
+    def keep_every(self, step: int) -> None:
+        """Drop the ranges of all other channels."""
+        self._ranges.keep_every(step)
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size)."""
-        if self._counts is None:
+        if self._num_bins == 0:
             raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
-        values = self._ranges.low.new_empty(len(self._ranges.low), len(self._counts))
-        for column, counts in enumerate(self._counts):
+        counted = self._table()
+        values = self._ranges.low.new_empty(len(self._ranges.low), len(counted))
+        for column, counts in enumerate(counted):
             values[:, column] = nmi_from_counts(counts)
         return self._window.arrange(values)
 
     @property
     def _pads_with_zeros(self) -> bool:
         return self._window.padding_mode == "zeros" and any(map(any, self._window.padding))
+
+    def _table(self) -> Tensor:
+        """Return the counts; allocated when they are first needed, as other layers may take their turn before."""
+        if self._counts is None:
+            shape = (len(self._window.displacements), len(self._ranges.low), self._num_bins, self._num_bins)
+            dtype = torch.int64 if self._wide else torch.int32
+            self._counts = torch.zeros(shape, dtype=dtype, device=self._ranges.low.device)
+        return self._counts
 
     def _observe_ranges(self, maps: Tensor) -> None:
         self._window.check_fits(maps.shape[2:])

@@ -48,6 +48,9 @@ class ScalingConfig:
     """Epochs between two updates."""
     batches: int = 2
     """Number of training batches that an update measures."""
+    live: bool = False
+    """Measure the training's own forward passes instead of further ones: the ranges of as many steps as there are
+    batches, and then the counts of as many again."""
     apply: Apply = "auto"
     """gradient: scale the gradient before the optimizer uses it.
     update: scale the optimizer's update (the paper's Adagrad*).

@@ -45,7 +45,7 @@ class Learner:
             )
         if machine.world_size > 1 and self.method.single_process:
             raise ConfigError(f"--method {config.method.name} trains in one process only: use --machine.devices 1")
-        self.steps_per_epoch = task.steps_per_epoch(machine.world_size)
+        self.steps_per_epoch = self.method.steps_per_epoch = task.steps_per_epoch(machine.world_size)
         torch.manual_seed(config.seed)
         self.module = task.build_model()
         self._load_backbone()

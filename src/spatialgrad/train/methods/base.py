@@ -81,6 +81,9 @@ class Method:
     headline: ClassVar[str | None] = None
     """The metric of `results` that is the result of the run; by default the task's headline metric."""
 
+    steps_per_epoch = 1
+    """Set before `attach`."""
+
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 

@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from spatialgrad.sgs.live import Live
 from spatialgrad.sgs.matrices import scaling_from_ratios
 from spatialgrad.sgs.measure import Dependence
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, Update
+from spatialgrad.train.config.validation import as_config_error
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, StepContext, Update
 from spatialgrad.train.runs.folder import SCALINGS
 
 
@@ -24,17 +27,24 @@ class MutualInformationScaling(Method):
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Scale whenever this optimizer steps."""
         scaling = self.config.scaling
+        schedule: dict[str, Any] = {"warmup": scaling.warmup, "every": scaling.every}
+        if scaling.live:
+            if self.dependence is None:
+                raise ConfigError("--scaling.live: sgs-static has nothing to measure; choose --method sgs")
+            steps = {name: epochs * self.steps_per_epoch for name, epochs in schedule.items()}
+            with as_config_error("--scaling.live: "):
+                schedule = {"live": Live(**steps, batches=scaling.batches)}
         self.sgs = SpatialGradientScaling(
             model,
             optimizer,
             k=scaling.k,
             dependence=self.dependence,
-            warmup=scaling.warmup,
-            every=scaling.every,
             apply=scaling.apply,
             bins="sturges" if scaling.bins is None else scaling.bins,
             drop_near=scaling.drop_near,
+            **schedule,
         )
+        self._num_logged = 0
 
     def before_epoch(self, context: EpochContext) -> Update:
         """Measure the scalings when an update is due."""
@@ -51,6 +61,10 @@ class MutualInformationScaling(Method):
             return None
         return f"no scaling is measured, as --scaling.warmup is {warmup} and --epochs is {epochs}"
 
+    def after_step(self, context: StepContext) -> Mapping[str, Any]:
+        """Log the scalings if a live update has ended with this step."""
+        return {} if self.sgs.num_updates == self._num_logged else self._logged().log
+
     def state_dict(self) -> dict[str, Any]:
         """The scalings."""
         return self.sgs.state_dict()
@@ -58,8 +72,10 @@ class MutualInformationScaling(Method):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load scalings."""
         self.sgs.load_state_dict(state)
+        self._num_logged = self.sgs.num_updates
 
     def _logged(self) -> Update:
+        self._num_logged = self.sgs.num_updates
         scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
         log: dict[str, Any] = {"update": self.sgs.num_updates, "scalings": scalings}
         if self.dependence is not None:

@@ -1,0 +1,71 @@
+"""Runs with live updates: their schedule, their log, and how they resume in the middle of an update."""
+
+import pytest
+import torch
+
+from spatialgrad.train import read_lines, resume
+from spatialgrad.train.errors import ConfigError
+from support.training import (
+    SILENT,
+    Process,
+    assert_resumes,
+    assert_same_run,
+    at_step,
+    codes,
+    kill,
+    quietly,
+    start_ranks,
+    tiny,
+    train_quietly,
+)
+
+LIVE = {"scaling": {"live": True}}
+
+
+def train_and_die(config):
+    """Killed while the first update, over the steps 5 to 8 (counted from 0), counts."""
+    with at_step(8, kill):
+        return train_quietly(config)
+
+
+def test_epochs_become_steps(tmp_path):
+    quietly(tiny(tmp_path, "sgs", **LIVE))
+    lines = read_lines(tmp_path / "scalings.jsonl")
+    # Updates begin after 5 and 10 steps, and each takes 4 steps.
+    assert [(line["update"], line["step"], line["epoch"]) for line in lines] == [(1, 9, 1), (2, 14, 2)]
+    for line in lines:
+        assert set(line["dependence"]) == set(line["scalings"])
+        for G in line["scalings"].values():
+            torch.testing.assert_close(torch.tensor(G).mean(), torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("method", ["sgs", "sgs-autocorrelation"])
+def test_resuming_in_the_middle_of_an_update(method, tmp_path):
+    assert_resumes(lambda out: tiny(out, method, **LIVE), tmp_path, 5, 6, 7, 8, 9, 12)
+
+
+def test_killed_in_the_middle_of_an_update(tmp_path):
+    often = {"budget": {"checkpoint_steps": 1}, **LIVE}
+    quietly(tiny(tmp_path / "whole", "sgs", **often))
+    assert Process(tiny(tmp_path / "run", "sgs", **often), function=train_and_die).wait()[0] != 0
+    resume(tmp_path / "run", console=SILENT)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes(strategy, tmp_path):
+    config = tiny(tmp_path, "sgs", data={"limit": 149}, machine={"strategy": strategy}, **LIVE)
+    assert codes(start_ranks(config)) == [0, 0]
+    assert [line["step"] for line in read_lines(tmp_path / "scalings.jsonl")] == [9, 14]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("sgs-static", {"live": True}, "--scaling.live: sgs-static has nothing to measure"),
+        ("sgs", {"live": True, "batches": 3}, "--scaling.live: .* takes 6 steps"),
+    ],
+)
+def test_what_does_not_go_together(method, options, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        quietly(tiny(tmp_path, method, scaling=options))
