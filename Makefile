@@ -10,7 +10,7 @@ CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
 CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick oldest newest lint browser docs benchmark clean
+.PHONY: help demo test quick oldest newest lint browser results docs benchmark clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,9 @@ lint: $(VENV)/.test ## ruff and mypy.
 
 benchmark: $(VENV)/.test ## Every benchmark, one after the other.
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
+
+results: $(VENV)/.test ## Tables and pictures of README and docs, from the kept runs in results/.
+	$(VENV)/bin/python docs/results.py
 
 docs: $(VENV)/.test ## Build the documentation into site/.
 	$(VENV)/bin/python -m sphinx -qW --keep-going docs site

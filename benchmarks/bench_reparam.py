@@ -6,11 +6,13 @@ rounds of the ratio to the plain step of the same round. Peak memory is that of 
 memory before the model was built. DyRep is grown in layers that give it the paper's average cost on CIFAR-10 (674 M
 multiply-accumulates, 25.5 M parameters). The SGS step includes its multiplication; the last line adds its updates.
 Run: python benchmarks/bench_reparam.py
+     python benchmarks/bench_reparam.py --keep results/cost.json    (what README's and docs' tables of cost quote)
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -104,6 +106,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--keep", type=Path, help="a file for the times of every round, as JSON")
     parser.add_argument("--memory-of", choices=METHODS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)  # so that processor time is step time
@@ -131,6 +134,8 @@ def main() -> None:
             f"{method:<8}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M{step * 1e3:>9.0f} ms{ratio:>9.2f}"
             f"{memory[method]:>10.0f} MiB{memory[method] / memory['plain']:>9.2f}"
         )
+    if args.keep:
+        keep(args, trainings, rounds, memory, update)
     interval, batches = SCHEDULE
     print(f"SGS with {batches} batches of updates every {interval} steps, {update * 1e3:.0f} ms per batch:", end=" ")
     extra = batches * update / interval
@@ -139,6 +144,34 @@ def main() -> None:
         for method in ("plain", "DBB", "DyRep")
     }
     print(", ".join(f"{share:.2f} × {method}" for method, share in shares.items()))
+
+
+def keep(
+    args: argparse.Namespace,
+    trainings: dict[str, Training],
+    rounds: list[dict[str, float]],
+    memory: dict[str, float],
+    update: float,
+) -> None:
+    """Write what was measured into a file."""
+    methods = {}
+    for method, training in trainings.items():
+        cost = training.cost()
+        methods[method] = {
+            "parameters": cost.parameters,
+            "macs": cost.macs,
+            "seconds": [round(times[method], 4) for times in rounds],
+            "peak_mib": round(memory[method]),
+        }
+    values = {
+        "command": "python benchmarks/bench_reparam.py --keep results/cost.json",
+        "measured": "processor time of a training step on one thread, interleaved rounds",
+        "network": f"vgg16-slim, width {args.width:g}, batch {args.batch_size}, {args.image_size}×{args.image_size}",
+        "machine": {"torch": torch.__version__, "cpu": processor()},
+        "update_seconds_per_batch": round(update, 4),
+        "methods": methods,
+    }
+    args.keep.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def processor() -> str:

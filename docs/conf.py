@@ -12,7 +12,7 @@ project = "spatialgrad"
 author = "The spatialgrad developers"
 copyright = f"2026, {author}"
 version = release
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings", "mathml"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "plain_docstrings", "mathml", "study_reports"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "dollarmath"]

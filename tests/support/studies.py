@@ -108,12 +108,12 @@ class InProcess:
         pass
 
 
-def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, **options):
+def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, keep=None, **options):
     """Plan and run a study in this process; the outcome and the launcher."""
     launcher = launcher or InProcess()
     plan = make_plan(study, "pocket", Path(folder), **options)
     stop = stop or Stop(lambda text: None)
-    runner = Runner(plan, launcher, StudyReporter(console), stop)
+    runner = Runner(plan, launcher, StudyReporter(console), stop, keep=keep)
     return runner.run(), launcher
 
 

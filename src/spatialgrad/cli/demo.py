@@ -1,203 +1,160 @@
-"""``spatialgrad demo``: a narrow VGG-11 with and without scaling, on the images shipped with the package."""
+"""``spatialgrad demo``: what can be shown in three minutes, on the images shipped with the package."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from torch import Tensor, nn
-from torch.nn import functional as F
 
+from spatialgrad.cli.demo_lemma import BATCH_SIZE, LemmaResult, show_lemma
 from spatialgrad.cli.demo_picture import draw_scalings
-from spatialgrad.data import ImageDataset, eval_batches, load_dataset, steps_per_epoch, train_batches
-from spatialgrad.models import create_model
-from spatialgrad.report.statistics import Comparison, compare_paired, correct
-from spatialgrad.report.tables.cells import p_value
-from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.cli.demo_price import METHODS, UPDATE_EVERY, Price, measure_prices
+from spatialgrad.data import load_dataset, steps_per_epoch
+from spatialgrad.report.tables.cells import signed
+from spatialgrad.studies.run.console import counted
 from spatialgrad.train.errors import ConfigError
 
-MODEL, WIDTH, IMAGE_SIZE = "vgg11", 1 / 8, 32
+MODEL, IMAGE_SIZE = "vgg11-linear", 32
+KEPT = files("spatialgrad.cli") / "desk_result.json"
+"""The result that is quoted: written by `make results` from the runs kept in the repository."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoConfig:
     """Settings of the demonstration."""
 
-    epochs: int = 10
-    """Number of training epochs."""
-    seeds: int = 3
-    """Number of seeds; each trains with and without scaling."""
+    epochs: int = 3
+    """Number of epochs that each method trains for its price."""
+    steps: int = 40
+    """Number of training steps for the Lemma."""
+    width: float = 0.125
+    """Width of the network."""
     batch_size: int = 128
     """Images per step."""
-    learning_rate: float = 0.05
-    """Initial learning rate; it decays to 0 along a cosine."""
-    every: int = 2
-    """Number of epochs between two updates of the scalings, after one epoch of warm-up."""
     out: Path = Path("spatialgrad-demo")
     """Output folder of the picture."""
 
     def __post_init__(self) -> None:
         # The first update comes after one epoch of warm-up.
-        for name, least in {"epochs": 2, "seeds": 1, "batch_size": 1, "every": 1}.items():
+        for name, least in {"epochs": 2, "steps": 1, "batch_size": 1}.items():
             if getattr(self, name) < least:
                 flag = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"{flag} must be at least {least}, got {getattr(self, name)}")
-
-
-@dataclass
-class DemoRun:
-    """Result and time of one training."""
-
-    seed: int
-    accuracy: float = 0.0
-    seconds: float = 0.0
-    update_seconds: float = 0.0
-    scalings: list[dict[str, Tensor]] = field(default_factory=list)
+        if not 0 < self.width <= 1:
+            raise ConfigError(f"--width must be above 0 and at most 1, got {self.width:g}")
 
 
 def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -> None:  # noqa: B008 (frozen)
-    """Train with and without scaling on the shipped images (under 3 minutes on 2 cores)."""
+    """Show on the shipped images that scaling learns as branches do, and what each costs (under 3 minutes)."""
     run_demo(config)
 
 
 def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
-    """Train with and without scaling, print a table, and draw every layer's scaling.
+    """Show the Lemma, the price of each method, and the scaling of every layer.
 
     Returns:
         Path of the picture.
     """
     console = console or Console()
     dataset = load_dataset("fashion-mnist-mini").with_image_size(IMAGE_SIZE)
-    console.print(
-        f"Training {MODEL} at {WIDTH:g} of its width on {dataset.description}, padded to "
-        f"{IMAGE_SIZE}×{IMAGE_SIZE}: {config.epochs} epochs, {config.seeds} seeds, "
-        "with and without spatial gradient scaling.",
-        highlight=False,
-    )
-    steps = steps_per_epoch(dataset, config.batch_size) * config.epochs
-    runs: dict[bool, list[DemoRun]] = {False: [], True: []}
+    most = steps_per_epoch(dataset, BATCH_SIZE)
+    if config.steps > most:
+        raise ConfigError(f"--steps must be at most {most}, the steps of an epoch, got {config.steps}")
+    if config.batch_size > len(dataset.train):
+        raise ConfigError(f"--batch-size must be at most {len(dataset.train)}, got {config.batch_size}")
+    threads = counted(torch.get_num_threads(), "thread")
+    console.print(f"VGG-11 at {config.width:g} of its width on {dataset.description}, {threads}.", highlight=False)
+    epoch = steps_per_epoch(dataset, config.batch_size, drop_last=True)
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=console
     )
     with bar:
-        task = bar.add_task("", total=steps * 2 * config.seeds)
-        for seed in range(config.seeds):
-            # In alternating order, so that a machine that slows down favours neither.
-            for scaled in (False, True) if seed % 2 == 0 else (True, False):
-                bar.update(task, description=f"seed {seed}, {'scaled' if scaled else 'plain '}")
-                run = train_once(config, dataset, seed, scaled, lambda: bar.advance(task))
-                runs[scaled].append(run)
-                if not console.is_terminal:  # without a progress bar
-                    name = "scaled" if scaled else "plain"
-                    console.print(f"seed {seed}, {name}: {100 * run.accuracy:.1f} % in {run.seconds:.0f} s")
-    console.print(results_table(runs[False], runs[True]))
-    console.print(verdict(runs[False], runs[True]), highlight=False)
-    first = runs[True][0].scalings
-    picture = draw_scalings(first[0], first[-1], config.out / "scalings.png")
+        task = bar.add_task("a branched and a scaled network", total=config.steps)
+        lemma = show_lemma(dataset, MODEL, config.width, config.steps, lambda: bar.advance(task))
+        task = bar.add_task("the price of each method", total=config.epochs * epoch * len(METHODS))
+        trainings = measure_prices(
+            dataset,
+            MODEL,
+            config.width,
+            batch_size=config.batch_size,
+            rounds=config.epochs,
+            advance=lambda: bar.advance(task),
+        )
+    scalings = trainings["SGS"].scalings
+    picture = draw_scalings(scalings[0], scalings[-1], config.out / "scalings.png")
+    heading = "\n[bold]{}[/bold]"
+    console.print(heading.format("Scaled gradients learn what branches learn"))
+    console.print(lemma_text(lemma), highlight=False)
+    console.print(heading.format("What it costs"))
+    console.print(price_table([training.price for training in trainings.values()]))
     console.print(
-        f"Scaling of every layer at the start and at the end (seed 0): [bold]{picture}[/bold]", highlight=False
+        f"Median epoch of {config.epochs}, interleaved; SGS with an update every {UPDATE_EVERY} epochs. Memory: "
+        f"parameters, gradients, momentum and what the backward pass keeps for {config.batch_size} images.",
+        highlight=False,
+        style="dim",
     )
+    console.print(heading.format("What it does"))
+    console.print(f"The G of every layer after the first and the last update: {picture}", highlight=False)
+    console.print(heading.format("Does it help?"))
+    console.print(kept_text(json.loads(KEPT.read_text())), highlight=False)
+    console.print(heading.format("Next"))
+    console.print(NEXT, highlight=False)
     return picture
 
 
-def train_once(
-    config: DemoConfig, dataset: ImageDataset[Any], seed: int, scaled: bool, advance: Any = lambda: None
-) -> DemoRun:
-    """Train one network; the three lines that add scaling are marked."""
-    torch.manual_seed(seed)
-    model = create_model(MODEL, num_classes=dataset.num_classes, width=WIDTH, in_channels=dataset.channels)
-    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=5e-4)
-    steps = steps_per_epoch(dataset, config.batch_size) * config.epochs
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    sgs = SpatialGradientScaling(model, optimizer, every=config.every) if scaled else None  # 1
-    run = DemoRun(seed)
-    start = time.perf_counter()
-    for epoch in range(config.epochs):
-        batches = train_batches(dataset, config.batch_size, seed=seed, epoch=epoch, augmentation=dataset.augmentation)
-        if sgs is not None and sgs.due(epoch):  # 2
-            before = time.perf_counter()
-            run.scalings.append(sgs.update(batches, batches=2))  # 3
-            run.update_seconds += time.perf_counter() - before
-        model.train()
-        for images, labels in batches:
-            optimizer.zero_grad()
-            torch.autograd.backward(F.cross_entropy(model(images), labels))
-            optimizer.step()
-            schedule.step()
-            advance()
-    run.seconds = time.perf_counter() - start
-    run.accuracy = accuracy_of(model, dataset)
-    return run
+NEXT = """\
+In your own training:       sgs = SpatialGradientScaling(model, optimizer)
+                            ... and sgs.update(loader) every few epochs: see the README
+On the command line:        spatialgrad train --dataset fashion-mnist-mini --method sgs
+Every table of the paper:   spatialgrad study list"""
 
 
-@torch.no_grad()
-def accuracy_of(model: nn.Module, dataset: ImageDataset[Any]) -> float:
-    """Share of the test images that are classified correctly."""
-    model.eval()
-    right = sum(int((model(x).argmax(1) == y).sum()) for x, y in eval_batches(dataset, 250))
-    return right / len(dataset.test)
+def lemma_text(lemma: LemmaResult) -> str:
+    """What the Lemma says, and how exactly it held."""
+    return (
+        f"Three networks trained for {lemma.steps} steps in double precision: one with four branches in every "
+        "convolution, a plain one whose gradients are scaled by the sum of the branches' masks, and a plain one. "
+        f"Loss of the first two: {lemma.first_loss:.3f} → {lemma.branched_loss:.3f} and {lemma.scaled_loss:.3f}. "
+        f"Largest difference between their kernels: {lemma.distance:.0e}, which is rounding. "
+        f"Without scaling it is {lemma.unscaled_distance:.2f} (of the largest weight of a kernel)."
+    )
 
 
-def results_table(plain: list[DemoRun], scaled: list[DemoRun]) -> Table:
-    """Accuracy, time and overhead with and without scaling."""
-    table = Table(title=f"Test accuracy, mean ± standard deviation over {len(plain)} seeds")
-    for column in ("", "accuracy", "per seed", "time per run", "updates"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name, runs in (("plain", plain), ("scaled", scaled)):
-        ordered = sorted(runs, key=lambda run: run.seed)
-        seconds = statistics.median(run.seconds for run in runs)
-        share = sum(run.update_seconds for run in runs) / sum(run.seconds for run in runs)
+def price_table(prices: list[Price]) -> Table:
+    """Time, parameters and memory of every method, beside plain training."""
+    table = Table()
+    for column in ("method", "epoch", "× plain", "parameters", "memory", "× plain", "after training"):
+        table.add_column(column, justify="left" if column in ("method", "after training") else "right")
+    plain = prices[0]
+    for price in prices:
         table.add_row(
-            name,
-            mean_and_std([run.accuracy for run in runs]),
-            "  ".join(f"{100 * run.accuracy:.1f}" for run in ordered),
-            f"{seconds:.1f} s",
-            f"{100 * share:.1f} %",
+            price.method,
+            f"{price.seconds:.2f} s",
+            f"{price.ratio(plain):.2f}",
+            f"{price.parameters:,}",
+            f"{price.memory_bytes / 2**20:.0f} MiB",
+            f"{price.memory_bytes / plain.memory_bytes:.2f}",
+            "deploy" if price.method in ("plain", "SGS") else "merge",
         )
     return table
 
 
-def verdict(plain: list[DemoRun], scaled: list[DemoRun]) -> str:
-    """The result in one sentence, with the statistics of the reports: a paired t test over seeds."""
-    by_seed = {run.seed: run for run in plain}
-    values, reference = ({run.seed: 100 * run.accuracy for run in runs} for runs in (scaled, plain))
-    (comparison,) = correct([compare_paired(values, reference)])
-    overhead = statistics.median(run.seconds / by_seed[run.seed].seconds for run in scaled) - 1
-    finding, duration = _finding(comparison), f"time {100 * overhead:+.1f} %"
-    return f"{finding}; {duration} (median of pairs; pairs vary by several percent on a busy machine)."
-
-
-def _finding(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return "No pair of runs to compare"
-    difference = comparison.difference
-    word = "Gain" if difference > 0 else "Loss" if difference < 0 else "Difference"
-    if comparison.n == 1:
-        return f"{word} with a single seed: {difference:+.2f} points, which says nothing about other seeds"
-    finding = f"{word}: {difference:+.2f} points over {comparison.n} seeds"
-    if comparison.low is None or comparison.high is None or comparison.p is None:
-        return f"{finding}, {comparison.note}"
-    judgement = "significant" if comparison.supported else "may be due to chance"
-    p = p_value(comparison.p)
-    p = p if p.startswith("<") else f"= {p}"
-    interval = f"95 % interval {comparison.low:+.2f} to {comparison.high:+.2f}"
-    return f"{finding} ({interval}, p {p}): {judgement}"
-
-
-def mean_and_std(accuracies: list[float]) -> str:
-    """Accuracies in percent."""
-    spread = f" ± {100 * statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
-    return f"{100 * statistics.mean(accuracies):.2f}{spread} %"
+def kept_text(kept: dict[str, Any]) -> str:
+    """The result of longer trainings, which is quoted and not measured here."""
+    gain, low, high = (signed(kept[name]) for name in ("difference", "low", "high"))
+    clear = kept["low"] > 0 or kept["high"] < 0
+    return (
+        "A minute cannot tell; longer trainings were measured earlier, and their runs are kept in the repository. "
+        f"{kept['dataset']}, {kept['network']}, {kept['epochs']} epochs, {kept['seeds']} seeds: plain "
+        f"{kept['plain']:.2f} %, scaled {kept['scaled']:.2f} %, "
+        f"{gain} points (95 % interval {low} to {high}){'' if clear else ': no clear difference'}.\n"
+        f"To measure it again: {kept['command']}"
+    )

@@ -1,4 +1,4 @@
-"""``spatialgrad study``: list, show, run and status."""
+"""``spatialgrad study``: list, show, run, status and keep."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def study_run(
     gpus_per_run: float | None = None,
     ray_address: str | None = None,
     note: str = "",
+    keep: Path | None = None,
 ) -> None:
     """Run a study. Run the same command again to resume it and to retry failed runs.
 
@@ -77,6 +78,7 @@ def study_run(
         gpus_per_run: With --launcher ray: GPUs per run; by default one per process if the cluster has any.
         ray_address: With --launcher ray: the cluster; by default $RAY_ADDRESS, a cluster on this machine, or a new one.
         note: A remark to show in the report.
+        keep: Keep each run as a small file in this folder as soon as it finishes, as `spatialgrad study keep` does.
     """
     study = get_study(name)
     _at_least_one(jobs=jobs, processes=processes, threads=threads, cpus_per_run=cpus_per_run)
@@ -105,11 +107,11 @@ def study_run(
 
         cpus = cpus_per_run or threads * processes
         ray = RayLauncher(ray_address, jobs=jobs, cpus=cpus, gpus=gpus_per_run, processes=processes, threads=threads)
-        run_plan(plan, ray, processes=processes)
+        run_plan(plan, ray, processes=processes, keep=keep)
     else:
         check_data(plan)
         gpus = visible_gpus() if accelerator in ("auto", "cuda") else ()
-        run_plan(plan, LocalLauncher(jobs or 1, threads, gpus), processes=processes)
+        run_plan(plan, LocalLauncher(jobs or 1, threads, gpus), processes=processes, keep=keep)
 
 
 def study_status(study: Name) -> None:
@@ -122,6 +124,19 @@ def study_status(study: Name) -> None:
         _print(describe_status(folder, read_study(folder)))
 
 
+def study_keep(study: Name, into: Path = Path("results")) -> None:
+    """Keep the finished runs of a study as small files, without weights, which `spatialgrad report` can read.
+
+    Args:
+        study: Folder of the study, or its name for all folders studies/NAME-SCALE.
+        into: Folder of the kept studies; each gets a folder of its own in it.
+    """
+    from spatialgrad.studies.kept import keep_study
+
+    for folder in find_studies(study):
+        print(keep_study(folder, into))
+
+
 def build_app() -> SubcommandApp:
     """The subcommands."""
     app = SubcommandApp()
@@ -129,6 +144,7 @@ def build_app() -> SubcommandApp:
     app.command(name="show")(study_show)
     app.command(name="run")(study_run)
     app.command(name="status")(study_status)
+    app.command(name="keep")(study_keep)
     return app
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spatialgrad.studies.own.datasets import DATASETS
+from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
 from spatialgrad.studies.paper.figures4_5_learned_scalings import LEARNED_SCALINGS
@@ -32,6 +34,8 @@ STUDIES: dict[str, Study] = {
         LEARNED_SCALINGS,
         KERNEL_MAGNITUDES,
         REPARAM_EQUIVALENCE,
+        DATASETS,
+        REGIMES,
     )
 }
 
@@ -47,5 +51,5 @@ def get_study(name: str) -> Study:
 
 
 def list_studies() -> list[Study]:
-    """All studies, in the order in which the paper presents them."""
+    """All studies: the paper's, in its order, then this package's own."""
     return list(STUDIES.values())

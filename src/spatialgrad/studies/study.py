@@ -32,11 +32,14 @@ FigureName = Literal[
     "learning-curves",
     "overhead",
     "examples",
+    "gains",
+    "gain-map",
 ]
 """cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time. dependence:
 S over distance and depth. centre-share: share of the centre in G, over depth and time. kernel-magnitudes: mean |W| with
 and without scaling. kernel-similarity: correlation of G and |W|. distances: between a branched and a scaled network
-(method lemma)."""
+(method lemma). gains: differences from the references with their intervals. gain-map: these over two numbers, such as
+images and steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -163,12 +163,27 @@ def test_a_class_that_training_does_not_have_is_named(tree):
 @pytest.mark.parametrize("function", [load_dataset, get_dataset_files])
 def test_a_path_that_is_missing_is_named_with_its_flag(function, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for path in (name, tmp_path / name):
+    root = tmp_path / "root"
+    for path, looked_at in ((name, f"{tmp_path / name} and {root / name}"), (tmp_path / name, tmp_path / name)):
         with pytest.raises(MissingDataError) as caught:
-            function(f"folder:{path}")
+            function(f"folder:{path}", root)
         first, second = str(caught.value).split("\n")
-        assert first == f"{tmp_path / name} not found, the PATH of --dataset folder:{path}."
+        assert first == f"{looked_at} not found, the PATH of --dataset folder:{path}."
         assert second == "It must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+
+
+def test_a_relative_path_may_be_in_the_folder_of_the_data_sets(tree, tmp_path, monkeypatch):
+    for name in ("elsewhere", "root"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    packed = tar_folder(tree, tmp_path / "root" / "birds.tar", "w")
+    data = load_dataset("folder:birds.tar", packed.parent)
+    assert data.name == "folder:birds.tar"
+    assert len(data.train) == len(load_dataset(f"folder:{tree}").train)
+    here = tar_folder(tree, tmp_path / "elsewhere" / "birds.tar", "w")
+    here.write_bytes(b"not the one that was found first")
+    with pytest.raises(DataError):
+        load_dataset("folder:birds.tar", packed.parent)
 
 
 def test_another_layout_is_refused_with_the_right_one(tree, tmp_path):

@@ -80,21 +80,23 @@ def _find_images(place: Path) -> tuple[FileList, list[tuple[str, str, str, int]]
 def source(name: str) -> Source:
     """The source of `folder:PATH`, where PATH is a folder or an archive."""
     path = Path(name.removeprefix(PREFIX)).expanduser()
+    readable_as_it_is = path.name.endswith(".tar") or not is_archive(path)
 
     def extracted(root: Path) -> Path:
         return root / stem(path)
 
     def places(root: Path) -> list[Path]:
-        if path.name.endswith(".tar") or not is_archive(path):
-            return [path]
+        if readable_as_it_is:
+            # A relative path may also be one below the folder of the data sets; an absolute one stays as it is.
+            return [path, root / path]
         return [extracted(root)]
 
     def missing(root: Path) -> str:
-        if is_archive(path):
+        if not readable_as_it_is:
             return f"{path} is compressed, and {extracted(root)} does not exist.\nExtract it: {get_command(name, root)}"
         return (
-            f"{path.absolute()} not found, the PATH of --dataset {name}.\n"
-            f"It must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+            f"{' and '.join(dict.fromkeys(map(str, (path.absolute(), root / path))))} not found, the PATH of --dataset "
+            f"{name}.\nIt must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
         )
 
     def fetch(root: Path, progress: Progress) -> Path:

@@ -182,9 +182,13 @@ def relevant_runs(arm: ArmResults) -> list[RunResults]:
 
 def _themed(style: str) -> str:
     # Some versions of matplotlib write `font`, others `font-size` and `font-family`.
-    style = re.sub(r"font: (?:[a-z0-9]+ )*([\d.]+px)[^;]*", r"font-size: \1", style)
+    style = re.sub(r"font: (?:[a-z0-9]+ )*?((?:bold|700) )?(?:[a-z0-9]+ )*([\d.]+px)[^;]*", _font, style)
     style = re.sub(r"font-family: [^;]*;? ?", "", style)
     style = style.replace(INK, "currentColor").replace(FAINT, "var(--grid)")
     for index, value in enumerate(SERIES):
         style = style.replace(value, f"var(--series-{index})")
     return style
+
+
+def _font(found: re.Match[str]) -> str:
+    return f"font-size: {found[2]}" + ("; font-weight: 700" if found[1] else "")

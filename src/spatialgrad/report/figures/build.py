@@ -11,6 +11,7 @@ from spatialgrad.report.figures.cost import metric_against_cost, overhead
 from spatialgrad.report.figures.curves import distances, learning_curves
 from spatialgrad.report.figures.dependence import dependence
 from spatialgrad.report.figures.examples import examples
+from spatialgrad.report.figures.gains import gain_map, gains
 from spatialgrad.report.figures.kernel_magnitudes import kernel_magnitudes
 from spatialgrad.report.figures.kernel_similarity import kernel_similarity
 from spatialgrad.report.figures.scalings import scalings
@@ -32,6 +33,8 @@ FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = Mappin
         "kernel-similarity": kernel_similarity,
         "distances": distances,
         "examples": examples,
+        "gains": gains,
+        "gain-map": gain_map,
     }
 )
 """Each takes a study and a prefix for ids, and returns None as long as there is nothing to show."""

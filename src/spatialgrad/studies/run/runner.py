@@ -18,6 +18,7 @@ from rich.console import Console
 from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
+from spatialgrad.studies.kept import keep_record, keep_run
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study
 from spatialgrad.studies.run.console import StudyReporter, counted
@@ -50,13 +51,16 @@ class Outcome:
         return folder in self.finished or folder in self.failed or folder in self.blocked
 
 
-def run_plan(plan: Plan, launcher: Launcher, *, processes: int = 1, console: Console | None = None) -> None:
+def run_plan(
+    plan: Plan, launcher: Launcher, *, processes: int = 1, keep: Path | None = None, console: Console | None = None
+) -> None:
     """Run a plan, report its progress, and stop cleanly on a signal.
 
     Args:
         plan: The runs.
         launcher: Starts them.
         processes: Number of processes per run.
+        keep: Folder of kept studies, in which each finished run is kept at once; see `spatialgrad.studies.kept`.
         console: Where to report; by default the standard output.
 
     Raises:
@@ -70,7 +74,7 @@ def run_plan(plan: Plan, launcher: Launcher, *, processes: int = 1, console: Con
     )
     stop = Stop(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
     with stop.listening():
-        outcome = Runner(plan, launcher, reporter, stop, processes=processes).run()
+        outcome = Runner(plan, launcher, reporter, stop, processes=processes, keep=keep).run()
     failed = {**outcome.failed, **outcome.blocked}
     if failed:
         lines = [f"  {folder}: {(message.splitlines() or [''])[0]}" for folder, message in failed.items()]
@@ -103,10 +107,18 @@ class Runner:
         reporter: Reports progress.
         stop: Receives signals.
         processes: Number of processes per run.
+        keep: Folder of kept studies, or None to keep nothing.
     """
 
     def __init__(
-        self, plan: Plan, launcher: Launcher, reporter: StudyReporter, stop: Stop, *, processes: int = 1
+        self,
+        plan: Plan,
+        launcher: Launcher,
+        reporter: StudyReporter,
+        stop: Stop,
+        *,
+        processes: int = 1,
+        keep: Path | None = None,
     ) -> None:
         self.plan, self.launcher, self.reporter, self.stop, self.processes = plan, launcher, reporter, stop, processes
         self.outcome = Outcome()
@@ -119,6 +131,9 @@ class Runner:
                 # Another command may have extended the study after this one was planned.
                 record = record.joined(read_study(plan.folder))
             record.write(plan.folder)
+            self._kept = None if keep is None else keep / plan.folder.resolve().name
+            if self._kept is not None:
+                keep_record(record, self._kept)
             self._searches = [GridSearch(plan.folder, record, reporter.message) for record in plan.searches]
 
     def run(self) -> Outcome:
@@ -219,6 +234,8 @@ class Runner:
                 continue
             if (folder / RESULT).exists():
                 self.outcome.finished.add(folder)
+                if self._kept is not None:
+                    keep_run(self.plan.folder, str(folder.relative_to(self.plan.folder)), self._kept)
                 self.reporter.finished(job)
             elif (message := self._failed_elsewhere(folder)) is not None:
                 self.outcome.failed[folder] = message

@@ -1,0 +1,23 @@
+"""The report pages of the kept studies, as part of the site: results/NAME becomes reports/NAME/index.html."""
+
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def write_reports(app: Sphinx, exception: Exception | None) -> None:
+    """Write the pages beside those of the documentation, once it is built."""
+    if exception is not None or app.builder.format != "html":
+        return
+    from spatialgrad.report.write import write_report
+
+    for record in sorted(RESULTS.glob("*/study.json")):
+        write_report([record.parent], Path(app.outdir) / "reports" / record.parent.name)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register with Sphinx."""
+    app.connect("build-finished", write_reports)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

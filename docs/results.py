@@ -1,0 +1,294 @@
+"""Fill the tables and draw the picture of accuracy and cost, from the runs that are kept in results/.
+
+Run: make results (or python docs/results.py, with spatialgrad[all]). Pages mark the place of a table by two comments,
+`<!-- results: NAME -->` and `<!-- end of results -->`; what is between them is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from spatialgrad.report.load import ArmResults, StudyResults, load_results
+from spatialgrad.report.provenance import command
+from spatialgrad.report.statistics import Comparison, Summary, summarize
+from spatialgrad.report.tables.cells import p_value, signed, spread
+from spatialgrad.report.tables.results import compare_all
+from spatialgrad.studies.kept import unpacked
+from spatialgrad.studies.registry import STUDIES
+
+ROOT = Path(__file__).parents[1]
+RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "results.md")
+COST = RESULTS / "cost.json"
+QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
+"""The result that the demonstration quotes; it is shipped with the package, the runs are not."""
+MARKED = re.compile(r"(?P<begin><!-- results: (?P<name>[a-z-]+) -->).*?(?P<end>\n<!-- end of results -->)", re.DOTALL)
+NETWORKS = {"vgg11-linear": "VGG-11", "resnet18": "ResNet-18", "preactresnet18": "PreActResNet-18"}
+FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
+METHODS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", "dbb": "DBB", "dyrep": "DyRep"}
+INK = {"light": "#1f2933", "dark": "#e4e7eb"}
+ACCENT = {"light": "#c2410c", "dark": "#fdba74"}
+MUTED = {"light": "#7b8794", "dark": "#9aa5b1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A method on a data set and a network, beside plain training."""
+
+    study: str
+    dataset: str
+    network: str
+    method: str
+    settings: str
+    """What distinguishes it from the other rows of its study; empty in the main tables."""
+    plain: Summary
+    scaled: Summary
+    comparison: Comparison
+
+
+def load_kept() -> list[StudyResults]:
+    """The kept studies, in the order in which `study list` has them."""
+    order = list(STUDIES)
+    folders = sorted(RESULTS.glob("*/study.json"), key=lambda path: order.index(path.parent.name.rsplit("-", 1)[0]))
+    with ExitStack() as stack:
+        return [load_results(stack.enter_context(unpacked(path.parent))) for path in folders]
+
+
+def rows(studies: list[StudyResults]) -> list[Row]:
+    """Every arm that was compared with plain training."""
+    found = []
+    for study in studies:
+        compared = compare_all(study)
+        for arm in study.shown:
+            reference, comparison = study.reference(arm), compared[arm.record.key]
+            if reference is None or comparison is None or _config(reference)["method"]["name"] != "baseline":
+                continue
+            plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
+            if plain is None or scaled is None:
+                continue
+            found.append(
+                Row(
+                    study=study.record.name,
+                    dataset=_dataset(arm),
+                    network=_network(arm),
+                    method=METHODS.get(name := _config(arm)["method"]["name"], name),
+                    settings=" · ".join(v for k, v in arm.record.group.items() if k not in ("Dataset", "Model")),
+                    plain=plain,
+                    scaled=scaled,
+                    comparison=comparison,
+                )
+            )
+    return found
+
+
+def gains_table(found: list[Row]) -> str:
+    """Plain training and scaling, one row per data set and network."""
+    lines = [
+        "| data set | network | seeds | plain (%) | SGS (%) | gain, 95 % interval | p |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in _gains(found):
+        each = row.comparison
+        lines.append(
+            f"| {row.dataset} | {row.network} | {each.n} | {spread(row.plain)} | {spread(row.scaled)} "
+            f"| {_bold(_gain(each), each.better)} | {_p(each)} |"
+        )
+    return "\n".join(lines)
+
+
+def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
+    """Every method on CIFAR-100, with what a step of it costs."""
+    of = [row for row in found if row.study == "cifar" and row.dataset.startswith("CIFAR-100")]
+    lines = [
+        "| method | seeds | accuracy (%) | gain over plain, 95 % interval | time of a step | training parameters |",
+        "|---|---|---|---|---|---|",
+    ]
+    by_method = {row.method: row for row in of}
+    for method in cost["methods"]:
+        measured = f"{_ratio(cost, method):.2f} × | {cost['methods'][method]['parameters'] / 1e6:.1f} M"
+        if method == "plain" and of:
+            widest = max(of, key=lambda row: row.plain.n)
+            lines.append(f"| plain | {widest.plain.n} | {spread(widest.plain)} | | {measured} |")
+        elif method in by_method:
+            row = by_method[method]
+            lines.append(
+                f"| {method} | {row.comparison.n} | {spread(row.scaled)} "
+                f"| {_bold(_gain(row.comparison), row.comparison.better)} | {measured} |"
+            )
+        else:
+            lines.append(f"| {method} | | not measured yet | | {measured} |")
+    return "\n".join(lines)
+
+
+def headline(found: list[Row]) -> str:
+    """The gain on CIFAR-100, for the first page."""
+    row = _headline_row(found)
+    each = row.comparison
+    return (
+        f"**{signed(each.difference)} points**\n\n"
+        f"{row.dataset}: {row.plain.mean:.2f} → {row.scaled.mean:.2f} % ({row.network}, 30 epochs, {each.n} seeds; 95 %"
+        f" interval {signed(each.low or 0)} to {signed(each.high or 0)})"
+    )
+
+
+def quoted(studies: list[StudyResults]) -> dict[str, Any]:
+    """The gain on CIFAR-100, for the demonstration."""
+    row = _headline_row(rows(studies))
+    each = row.comparison
+    study = next(study for study in studies if study.record.name == row.study)
+    return {
+        "dataset": row.dataset,
+        "network": row.network,
+        "epochs": 30,
+        "seeds": each.n,
+        "plain": round(row.plain.mean, 2),
+        "scaled": round(row.scaled.mean, 2),
+        "difference": round(each.difference, 2),
+        "low": None if each.low is None else round(each.low, 2),
+        "high": None if each.high is None else round(each.high, 2),
+        "command": f'spatialgrad study run {study.record.name} --scale desk --seeds {each.n} --only "cifar-100 origin" '
+        '"cifar-100 sgs"',
+    }
+
+
+def provenance(studies: list[StudyResults]) -> str:
+    """The commands, the machines and the pages of the kept studies."""
+    lines = []
+    for study in studies:
+        name = f"{study.record.name}-{study.record.scale}"
+        done = f"{study.states['finished']} of {len(study.runs)} runs"
+        lines.append(
+            f'- **{study.record.title}** ({done}): <a href="reports/{name}/index.html">report</a>, `{command(study)}`'
+        )
+    return "\n".join(lines)
+
+
+def blocks(studies: list[StudyResults]) -> dict[str, str]:
+    """The text of every marked place, by name."""
+    found, cost = rows(studies), json.loads(COST.read_text())
+    return {
+        "gains": gains_table(found),
+        "methods": methods_table(found, cost),
+        "headline": headline(found),
+        "provenance": provenance(studies),
+    }
+
+
+def fill(text: str, filled: dict[str, str]) -> str:
+    """A page with its marked places replaced."""
+    return MARKED.sub(lambda found: f"{found['begin']}\n{filled[found['name']]}{found['end']}", text)
+
+
+def picture(found: list[Row], cost: dict[str, Any], theme: str) -> Figure:
+    """Gains with their intervals, and what a training step costs."""
+    shown = _gains(found)
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9.6, 1.5 + 0.36 * max(len(shown), 4)), layout="constrained", width_ratios=(3, 2)
+    )
+    for place, row in enumerate(reversed(shown)):
+        each = row.comparison
+        if each.low is not None:
+            left.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
+        left.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=ACCENT[theme] if each.better else "none")
+    left.axvline(0, color=INK[theme], lw=0.8)
+    left.set_yticks(range(len(shown)), [f"{row.dataset}\n{row.network}" for row in reversed(shown)], size=8)
+    left.set_ylim(-0.6, len(shown) - 0.4)
+    left.set_title("gain of SGS over plain training, points (95 % interval)", size=10)
+    methods = [method for method in cost["methods"] if method != "plain"]
+    ratios = [_ratio(cost, method) for method in methods]
+    colours = [ACCENT[theme] if method == "SGS" else MUTED[theme] for method in methods]
+    right.barh(range(len(methods)), ratios, color=colours, height=0.6)
+    for place, ratio in enumerate(ratios):
+        right.text(ratio + 0.05, place, f"{ratio:.2f} ×", va="center", size=9)
+    right.set_yticks(range(len(methods)), methods)
+    right.invert_yaxis()
+    right.axvline(1, color=INK[theme], lw=0.8, ls="--")
+    right.set_xlim(0, max(ratios) * 1.2)
+    right.set_title("time of a training step, plain = 1", size=10)
+    return figure
+
+
+def draw(found: list[Row], cost: dict[str, Any]) -> None:
+    """Write the picture for light and dark pages, and for the README."""
+    for theme in INK:
+        style = dict.fromkeys(
+            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK[theme]
+        )
+        more = {"svg.fonttype": "none", "svg.hashsalt": "results", "axes.spines.top": False, "axes.spines.right": False}
+        with plt.rc_context({**style, **more}):
+            figure = picture(found, cost, theme)
+            figure.savefig(IMAGES / f"results-{theme}.svg", transparent=True, metadata={"Date": None})
+            if theme == "light":
+                figure.savefig(IMAGES / "results.png", dpi=150, facecolor="white", metadata={"Software": None})
+            plt.close(figure)
+
+
+def main() -> None:
+    """Fill the pages and draw the picture."""
+    studies = load_kept()
+    filled = blocks(studies)
+    for page in PAGES:
+        page.write_text(fill(page.read_text(), filled))
+    QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
+    draw(rows(studies), json.loads(COST.read_text()))
+    print(filled["gains"])
+
+
+def _gains(found: list[Row]) -> list[Row]:
+    """The rows of the main table: scaling on a data set or a network, with the settings of the recipe."""
+    return [row for row in found if row.method == "SGS" and row.study in ("cifar", "datasets", "architectures")]
+
+
+def _headline_row(found: list[Row]) -> Row:
+    return next(row for row in _gains(found) if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))
+
+
+def _config(arm: ArmResults) -> Any:
+    return arm.record.config
+
+
+def _dataset(arm: ArmResults) -> str:
+    names = {str(run.result["dataset"]) for run in arm.runs if run.result.get("dataset")}
+    limit = _config(arm)["data"]["limit"]
+    name = " / ".join(sorted(names))
+    # The subset of CIFAR-100 says its own size.
+    return name if limit is None or "subset" in name else f"{name}, {limit // 1000}k training images"
+
+
+def _network(arm: ArmResults) -> str:
+    model = _config(arm)["model"]
+    width = FRACTIONS.get(model["width"], f"{model['width']:g}")
+    return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
+
+
+def _ratio(cost: dict[str, Any], method: str) -> float:
+    steps = cost["methods"]
+    pairs = zip(steps[method]["seconds"], steps["plain"]["seconds"], strict=True)
+    return statistics.median(seconds / plain for seconds, plain in pairs)
+
+
+def _gain(comparison: Comparison) -> str:
+    if comparison.low is None or comparison.high is None:
+        return signed(comparison.difference)
+    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+
+
+def _p(comparison: Comparison) -> str:
+    return "" if comparison.holm is None else p_value(comparison.holm)
+
+
+def _bold(text: str, wanted: bool) -> str:
+    return f"**{text}**" if wanted else text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Every number of accuracy and cost in README and docs follows from the files in results/."""
+
+import json
+import re
+import runpy
+import statistics
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from spatialgrad.studies.kept import read_kept, run_names
+from spatialgrad.studies.record import read_study
+
+ROOT = Path(__file__).parents[1]
+STUDIES = sorted(path.parent for path in ROOT.glob("results/*/study.json"))
+RUNS = sorted(ROOT.glob("results/*/runs/**/seed*.json"))
+ROW = re.compile(r"\| (?P<dataset>[^|]+) \| (?P<network>[^|]+) \| (?P<n>\d+) \| (?P<plain>[^|]+) \| (?P<scaled>[^|]+) "
+                 r"\| (?P<gain>[^|]+) \| (?P<p>[^|]*) \|")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def script():
+    return runpy.run_path(str(ROOT / "docs" / "results.py"))
+
+
+@pytest.fixture(scope="module")
+def filled(script):
+    return script["blocks"](script["load_kept"]())
+
+
+def test_the_pages_are_what_make_results_writes(script, filled):
+    for page in script["PAGES"]:
+        text = page.read_text()
+        assert script["MARKED"].search(text), f"{page} has no place for a table"
+        assert script["fill"](text, filled) == text, f"{page} does not follow from results/: run make results"
+
+
+def test_a_changed_number_is_noticed(script, filled):
+    text = (ROOT / "README.md").read_text()
+    mean = ROW.search(text)["plain"]
+    assert script["fill"](text.replace(mean, "99.99"), filled) == text
+
+
+def test_the_demonstration_quotes_what_was_measured(script):
+    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](script["load_kept"]())
+
+
+def numbers(text):
+    return [float(each.replace("−", "-")) for each in re.findall(r"[+−]?\d+\.\d+", text)]
+
+
+def by_hand():
+    """Final accuracies in per cent by study, data set, network and method, from the files alone."""
+    found = {}
+    for path in RUNS:
+        run = json.loads(path.read_text())
+        config, result = run["config.json"], run["result.json"]
+        study = path.relative_to(ROOT / "results").parts[0]
+        rest = (config["data"]["name"], config["model"]["name"], config["model"]["width"])
+        values = found.setdefault((study, *rest), {}).setdefault(config["method"]["name"], {})
+        values[config["seed"]] = 100 * result["test"]["accuracy"]
+    return found
+
+
+def test_rows_of_the_readme_recomputed_without_our_statistics():
+    rows = [row for line in (ROOT / "README.md").read_text().splitlines() if (row := ROW.fullmatch(line))]
+    rows = [row for row in rows if row["dataset"] != "data set"]
+    assert rows
+    groups = [group for group in by_hand().values() if {"baseline", "sgs"} <= group.keys()]
+    for row in rows:
+        matching = []
+        for group in groups:
+            plain, scaled = group["baseline"], group["sgs"]
+            seeds = sorted(plain.keys() & scaled.keys())
+            differences = [scaled[seed] - plain[seed] for seed in seeds]
+            expected = [statistics.fmean(differences)]
+            if len(seeds) > 1:
+                error = statistics.stdev(differences) / len(seeds) ** 0.5
+                half = stats.t.ppf(0.975, len(seeds) - 1) * error
+                expected += [expected[0] - half, expected[0] + half]
+            means = [statistics.fmean(plain.values()), statistics.fmean(scaled.values())]
+            printed = [numbers(row["plain"])[0], numbers(row["scaled"])[0], *numbers(row["gain"])]
+            if len(printed) == 2 + len(expected) and int(row["n"]) == len(seeds):
+                matching.append(printed == pytest.approx([*means, *expected], abs=0.0051))
+        assert sum(matching) == 1, f"no runs in results/ give the row {row[0]}"
+
+
+def test_costs_recomputed(filled):
+    cost = json.loads((ROOT / "results" / "cost.json").read_text())["methods"]
+    for line in filled["methods"].splitlines()[2:]:
+        method, *_, ratio, _ = (cell.strip() for cell in line.strip("|").split("|"))
+        pairs = zip(cost[method]["seconds"], cost["plain"]["seconds"], strict=True)
+        assert numbers(ratio) == [pytest.approx(statistics.median(a / b for a, b in pairs), abs=0.0051)]
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(ROOT / "results")))
+def test_kept_runs_are_whole_small_and_without_paths(path):
+    values = read_kept(path)
+    config, result = values["config.json"], values["result.json"]
+    assert config["seed"] == result["seed"] == int(path.stem.removeprefix("seed"))
+    assert values["metrics.jsonl"][-1]["test_accuracy"] == pytest.approx(result["trained"]["accuracy"], rel=1e-5)
+    assert path.stat().st_size < 20_000
+    assert not re.search(r'"/|[A-Z]:\\\\|~/', path.read_text())
+    assert re.fullmatch("[0-9a-f]{40}", values["environment.json"]["commit"])
+
+
+@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
+def test_every_file_belongs_to_its_study(folder):
+    names = {f"{name}.json" for name in run_names(read_study(folder))}
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*.json")} - {"study.json"}
+    there = {name for name in there if not name.endswith("/best.json")}
+    assert there <= names
+
+
+def test_the_whole_is_small():
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*")) < 2_000_000
