@@ -27,7 +27,12 @@ from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "results.md")
+BRANCHED = ("ACB", "RepVGG", "DBB", "DyRep")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("index.md", "results.md")),
+    *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
+)
 COST = RESULTS / "cost.json"
 QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
 """The result that the demonstration quotes; it is shipped with the package, the runs are not."""
@@ -129,6 +134,19 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def cost_sentence(cost: dict[str, Any], method: str) -> str:
+    """What a method costs, for its own page."""
+    plain, own = cost["methods"]["plain"], cost["methods"][method]
+    macs, parameters = ([each[key] / 1e6 for each in (own, plain)] for key in ("macs", "parameters"))
+    memory = own["peak_mib"] / plain["peak_mib"]
+    return (
+        f"VGG-16 for CIFAR has {macs[0]:.0f} M multiply-accumulates instead of {macs[1]:.0f} M, and "
+        f"{parameters[0]:.1f} M parameters instead of {parameters[1]:.1f} M. A training step takes "
+        f"{_ratio(cost, method):.2f} times as long as that of the plain network, and {memory:.2f} times its memory "
+        "(`python benchmarks/bench_reparam.py`, batch 32, one CPU thread)."
+    )
+
+
 def headline(found: list[Row]) -> str:
     """The gain on CIFAR-100, for the first page."""
     row = _headline_row(found)
@@ -180,6 +198,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "methods": methods_table(found, cost),
         "headline": headline(found),
         "provenance": provenance(studies),
+        **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 
 
