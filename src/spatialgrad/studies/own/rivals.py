@@ -122,8 +122,8 @@ RIVALS = Study(
     num_seeds={"paper": 3, "desk": 3, "pocket": 1},
     differences={
         "paper": "The slim VGG-16 of Table 1 with the appendix' training. RepOpt's search takes a third of the epochs, "
-        "on the same images; its authors search with a recipe of their own. At equal training time, epochs are divided by "
-        "the rounded cost of a step, and the time of a search counts.",
+        "on the same images; its authors search with a recipe of their own. At equal training time, epochs are divided "
+        "by the rounded cost of a step, and the time of a search counts.",
         "desk": f"{DESK_VGG} RepOpt's search takes 10 epochs on the same images. At equal training time, epochs are "
         "divided by the rounded cost of a step, and the time of a search counts; schedules shrink in proportion.",
         "pocket": POCKET,
