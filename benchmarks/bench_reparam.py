@@ -12,6 +12,7 @@ Run: python benchmarks/bench_reparam.py
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -30,11 +31,22 @@ from torch.nn import functional as F
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model
-from spatialgrad.reparam import ACB, DBB, Count, Reparameterization, RepVGG, count, reparameterize_
+from spatialgrad.reparam import (
+    ACB,
+    DBB,
+    Count,
+    Reparameterization,
+    RepOpt,
+    RepOptScaling,
+    RepVGG,
+    count,
+    reparameterize_,
+    searched_scales,
+)
 from spatialgrad.reparam.dyrep.growth import grow_
 
-CONFIGS: dict[str, Reparameterization] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB()}
-METHODS = ("plain", "SGS", "ACB", "RepVGG", "DBB", "DyRep")
+CONFIGS: dict[str, Reparameterization] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB(), "RepOpt search": RepOpt()}
+METHODS = ("plain", "SGS", "RepOpt", "RepOpt search", "ACB", "RepVGG", "DBB", "DyRep")
 # The layers that DyRep grows differ from run to run; these give 672 M and 25.4 M.
 GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))
 SCHEDULE = (5 * 391, 2)  # SGS: steps between two updates, batches per update
@@ -57,6 +69,9 @@ class Training:
         if method == "SGS":
             self.sgs = SpatialGradientScaling(self.model, self.optimizer)
             self.sgs.update(self.images[:2])
+        elif method == "RepOpt":
+            scales = searched_scales(reparameterize_(copy.deepcopy(self.model), RepOpt()))
+            self.repopt = RepOptScaling(self.model, self.optimizer, scales)
         elif method in CONFIGS:
             reparameterize_(self.model, CONFIGS[method], optimizer=self.optimizer)
 
@@ -125,13 +140,13 @@ def main() -> None:
         f"vgg16-slim (width {args.width:g}), batch {args.batch_size}, {args.image_size}×{args.image_size} images, "
         f"float32, {args.rounds} interleaved rounds; torch {torch.__version__}, 1 thread of {processor()}"
     )
-    print(f"{'method':<8}{'parameters':>12}{'MACs':>10}{'step':>12}{'× plain':>9}{'peak memory':>14}{'× plain':>9}")
+    print(f"{'method':<14}{'parameters':>12}{'MACs':>10}{'step':>12}{'× plain':>9}{'peak memory':>14}{'× plain':>9}")
     for method, training in trainings.items():
         cost = training.cost()
         step = statistics.median(times[method] for times in rounds)
         ratio = statistics.median(times[method] / times["plain"] for times in rounds)
         print(
-            f"{method:<8}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M{step * 1e3:>9.0f} ms{ratio:>9.2f}"
+            f"{method:<14}{cost.parameters / 1e6:>10.1f} M{cost.macs / 1e6:>8.0f} M{step * 1e3:>9.0f} ms{ratio:>9.2f}"
             f"{memory[method]:>10.0f} MiB{memory[method] / memory['plain']:>9.2f}"
         )
     if args.keep:

@@ -37,7 +37,7 @@ PACKAGES = {
     "train": """
         BudgetConfig CheckpointError ConfigError DamagedFileError DataConfig DeployError DivergedError DyRepGroup
         FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
-        OtherConfigError PoseConfig RECIPES Result ScalingConfig ScheduleConfig SegmentationConfig
+        OtherConfigError PoseConfig RECIPES RepOptGroup Result ScalingConfig ScheduleConfig SegmentationConfig
         StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_model read_config
         read_lines read_result recipe register_method register_task resume train
     """,

@@ -16,9 +16,12 @@ PUBLIC = {
     "Difference",
     "DyRep",
     "DyRepConfig",
+    "LayerScales",
     "MergeError",
     "MergeReport",
     "Merged",
+    "RepOpt",
+    "RepOptScaling",
     "RepVGG",
     "Reparameterization",
     "UnsupportedLayerError",
@@ -28,6 +31,9 @@ PUBLIC = {
     "merge_with_report",
     "named_blocks",
     "reparameterize_",
+    "repopt_init_",
+    "repopt_multipliers",
+    "searched_scales",
 }
 
 

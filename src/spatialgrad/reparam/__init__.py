@@ -10,6 +10,9 @@ from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep
 from spatialgrad.reparam.masked import Branches, equivalent_scaling
 from spatialgrad.reparam.merge import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
 from spatialgrad.reparam.methods import ACB, DBB, RepVGG
+from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
+from spatialgrad.reparam.repopt.multiply import RepOptScaling
+from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
 from spatialgrad.torch_utils.flops import Count, count
 
 __all__ = [
@@ -22,9 +25,12 @@ __all__ = [
     "Difference",
     "DyRep",
     "DyRepConfig",
+    "LayerScales",
     "MergeError",
     "MergeReport",
     "Merged",
+    "RepOpt",
+    "RepOptScaling",
     "RepVGG",
     "Reparameterization",
     "UnsupportedLayerError",
@@ -34,4 +40,7 @@ __all__ = [
     "merge_with_report",
     "named_blocks",
     "reparameterize_",
+    "repopt_init_",
+    "repopt_multipliers",
+    "searched_scales",
 ]

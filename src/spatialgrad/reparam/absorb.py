@@ -33,7 +33,8 @@ def compensate_(block: BranchedConv2d) -> None:
     """
     for name, branch in block.named_branches():
         if name != "kxk":
-            set_strength_(branch, NEW_BRANCH_STRENGTH)
+            if branch.bn is not None:
+                set_strength_(branch, NEW_BRANCH_STRENGTH)
             contribution = branch.fold()
             absorb_(block, Folded(-contribution.weight, torch.zeros_like(contribution.bias)))
 
@@ -60,6 +61,8 @@ def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
         raise TypeError(f"Cannot add a kernel to {type(target).__name__}: only a convolution, block or kxk branch.")
     bn = target.bn
     if bn is None:
+        if target.channel_scale is not None:
+            addend = Folded(addend.weight / exact(target.channel_scale).view(-1, 1, 1, 1), addend.bias)
         absorb_(target.conv, addend)
         return
 

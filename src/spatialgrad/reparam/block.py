@@ -152,8 +152,14 @@ class Reparameterization(ABC):
         """Raise `UnsupportedLayerError` if the method cannot replace this convolution."""
 
     @abstractmethod
-    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
-        """Return the block for a convolution and the BatchNorm after it; both become part of the block."""
+    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None, layer: str = "") -> BranchedConv2d:
+        """Return the block for a convolution and the BatchNorm after it; both become part of the block.
+
+        Args:
+            conv: The convolution.
+            bn: The BatchNorm, if the method takes it.
+            layer: Qualified name of the convolution, for methods that treat layers differently.
+        """
 
 
 def branched(

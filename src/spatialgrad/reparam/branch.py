@@ -94,6 +94,11 @@ class ConvBranch(Branch):
         """Whether the BatchNorm or the convolution adds a constant."""
         return self.bn is not None or not isinstance(self.conv, nn.Conv2d) or self.conv.bias is not None
 
+    @property
+    def channel_scale(self) -> Tensor | None:
+        """A scale per output channel that follows the convolution, other than a BatchNorm's."""
+        return None
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolution of the window."""
         y: Tensor = self.conv(pad2d(x, self.pads, self.padding_mode))

@@ -51,7 +51,7 @@ def reparameterize_(
 
     Args:
         model: Any model.
-        config: `ACB()`, `RepVGG()`, `DBB()` or `Branches(masks=...)`.
+        config: `ACB()`, `RepVGG()`, `DBB()`, `Branches(masks=...)` or `RepOpt()`.
         include: Predicate ``(name, module) -> bool`` that selects `torch.nn.Conv2d` layers; by default those that the
             method's paper replaces.
         exclude: Predicate for layers to leave out.
@@ -102,14 +102,15 @@ def reparameterize_(
     for name, (conv, bn) in layers.items():
         reference = _evaluate(conv, bn)
         like, old = bn or nearest_batch_norm(root, conv), list(conv.parameters())
-        block = config.build(conv, bn)
+        block = config.build(conv, bn, name)
         siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
         identity = nn.Identity().train(conv.training)
         if bn is not None:
             replace_module_(root, bn, identity)
         replace_module_(root, conv, block)
         undo += [(block, conv), (identity, bn)]
-        if _was_trained(bn) if preserve is None else preserve:
+        # A BatchNorm that stays behind the block tells as much as one that moves into it.
+        if _was_trained(bn if config.takes_batch_norm else like) if preserve is None else preserve:
             references.append((name, block, reference))
 
     kept = [block for _, block, _ in references if "kxk" in block.branches]  # others preserve it by construction
@@ -225,7 +226,7 @@ def _measure_(
     root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
 ) -> None:
     """Measure the statistics of all new branches, if there is data."""
-    new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk"]
+    new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk" and branch.bn]
     if data is not None and new:
         for branch in new:
             set_strength_(branch, 0.0)  # the new branches are measured, but contribute nothing yet

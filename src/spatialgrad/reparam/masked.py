@@ -79,7 +79,7 @@ class Branches(Reparameterization):
             )
 
     @torch.no_grad()
-    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None, layer: str = "") -> BranchedConv2d:
         """Build the block of masked branches, each with its share of the kernel."""
         geometry = ConvGeometry.of(conv)
         masks = [torch.tensor(mask, dtype=torch.float64, device=exact(conv.weight).device) for mask in self.masks]

@@ -36,7 +36,7 @@ class ACB(Reparameterization):
         if reason:
             raise UnsupportedLayerError(f"ACB cannot replace {layer!r}: {reason}. Leave it out with include=.")
 
-    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None, layer: str = "") -> BranchedConv2d:
         """Build the block around a convolution."""
         return branched(conv, ("kxk", "1xk", "kx1"), method=self.name, bn=bn)
 
@@ -61,7 +61,7 @@ class RepVGG(Reparameterization):
         if reason:
             raise UnsupportedLayerError(f"RepVGG cannot replace {layer!r}: {reason}. Leave it out with include=.")
 
-    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None, layer: str = "") -> BranchedConv2d:
         """Build the block around a convolution."""
         names = ("kxk", "1x1", "identity") if self.identity else ("kxk", "1x1")
         return branched(conv, names, method=self.name, bn=bn)
@@ -106,6 +106,6 @@ class DBB(Reparameterization):
                     "or the branch with DBB(branches=...)."
                 )
 
-    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None) -> BranchedConv2d:
+    def build(self, conv: nn.Conv2d, bn: _BatchNorm | None, layer: str = "") -> BranchedConv2d:
         """Build the block around a convolution."""
         return branched(conv, self.branches, method=self.name, bn=bn)

@@ -194,8 +194,10 @@ class StudyResults:
         return None if found is arm else found
 
     def seconds(self, arm: ArmResults) -> float | None:
-        """Mean time of an arm's runs, plus the time of the search that tuned it."""
+        """Mean time of an arm's runs, plus the time of the search or the run that they start from, if it counts."""
         mean = arm.mean("seconds")
+        if mean is not None and arm.record.pays_for_backbone:
+            mean += sum(other.mean("seconds") or 0.0 for other in self.arms if other.record.key == arm.record.backbone)
         if mean is None or arm.record.tuned_by is None:
             return mean
         return mean + sum(search.seconds for search in self.searches if search.record.name == arm.record.tuned_by)

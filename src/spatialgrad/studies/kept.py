@@ -179,12 +179,13 @@ def digest(config: Mapping[str, Any]) -> str:
 
 
 def _portable(config: TrainConfig, study: Path) -> dict[str, Any]:
-    """A config without paths of the machine: a backbone's is relative to the study's folder."""
+    """A config without paths of the machine: those of other runs are relative to the study's folder."""
     values = to_dict(config)
     values["out"], values["data"]["root"] = None, None
-    backbone = values["model"]["backbone"]
-    if backbone is not None and Path(backbone).is_relative_to(study.resolve()):
-        values["model"]["backbone"] = str(Path(backbone).relative_to(study.resolve()))
+    for group, field in (("model", "backbone"), ("repopt", "scales")):
+        start = values[group][field]
+        if start is not None and Path(start).is_relative_to(study.resolve()):
+            values[group][field] = str(Path(start).relative_to(study.resolve()))
     return to_dict(from_dict(values))
 
 

@@ -148,6 +148,11 @@ def make_plan(
     )
 
 
+def start_field(config: TrainConfig) -> str:
+    """The field that names the run which a training starts from: its backbone or, for classification, scales."""
+    return "repopt.scales" if config.task == "classification" else "model.backbone"
+
+
 def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
@@ -234,6 +239,7 @@ def _arm_record(arm: Arm, place: str, seeds: Iterable[int]) -> ArmRecord:
         runs=_runs(place, seeds),
         layers=arm.layers,
         backbone=arm.backbone,
+        pays_for_backbone=arm.pays_for_backbone,
         published_for=arm.published_for,
     )
 

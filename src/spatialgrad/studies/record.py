@@ -55,7 +55,9 @@ class ArmRecord:
     layers: tuple[int, ...] = ()
     """Layers shown in the paper's figure; see `Arm`."""
     backbone: str | None = None
-    """Key of the arm that trains the backbone."""
+    """Key of the arm that trains the backbone, or RepOptimizer's scales."""
+    pays_for_backbone: bool = False
+    """Whether the time of that run counts as this arm's."""
     published_for: str = ""
     """What the paper measured, where this arm trains something else."""
 

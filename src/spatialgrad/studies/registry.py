@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spatialgrad.studies.own.datasets import DATASETS
 from spatialgrad.studies.own.regimes import REGIMES
+from spatialgrad.studies.own.rivals import RIVALS
 from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
 from spatialgrad.studies.paper.figures4_5_learned_scalings import LEARNED_SCALINGS
@@ -36,6 +37,7 @@ STUDIES: dict[str, Study] = {
         REPARAM_EQUIVALENCE,
         DATASETS,
         REGIMES,
+        RIVALS,
     )
 }
 

@@ -81,7 +81,9 @@ class Arm:
     tuned_by: str | None = None
     """Name of the search whose best point replaces fields of the config."""
     backbone: str | None = None
-    """Key of the arm that trains the backbone; the run with the same seed is used."""
+    """Key of the arm that trains the backbone, or RepOptimizer's scales; the run with the same seed is used."""
+    pays_for_backbone: bool = False
+    """Whether the time of that run counts as this arm's, because no other network will use it."""
     shown: bool = True
     """Whether the arm appears in the table; an arm that only trains a backbone does not."""
     layers: tuple[int, ...] = ()

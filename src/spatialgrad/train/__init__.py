@@ -15,7 +15,14 @@ from spatialgrad.train.config.groups import (
     ScheduleConfig,
     TrainConfig,
 )
-from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfig, ScalingConfig, SegmentationConfig
+from spatialgrad.train.config.options import (
+    DyRepGroup,
+    MethodConfig,
+    PoseConfig,
+    RepOptGroup,
+    ScalingConfig,
+    SegmentationConfig,
+)
 from spatialgrad.train.errors import (
     CheckpointError,
     ConfigError,
@@ -61,6 +68,7 @@ __all__ = [
     "OptimizerConfig",
     "OtherConfigError",
     "PoseConfig",
+    "RepOptGroup",
     "Result",
     "ScalingConfig",
     "ScheduleConfig",

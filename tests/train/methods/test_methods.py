@@ -13,10 +13,10 @@ from spatialgrad.train.config.options import METHOD_NAMES
 from spatialgrad.train.methods.base import EpochContext, Update
 from support.training import quietly, tiny, weights
 
-BRANCHED = ("acb", "repvgg", "dbb")
+BRANCHED = ("acb", "repvgg", "dbb", "repopt-search")
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "lemma-unscaled"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("lemma-unscaled", "repopt")])
 def test_learns_and_is_deployed(method, tmp_path):
     data = {"limit": 600, "test_limit": 200, "batch_size": 16, "cutout": 0}
     schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}

@@ -19,7 +19,7 @@ from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.kept import keep_record, keep_run
-from spatialgrad.studies.plan import Job, Plan
+from spatialgrad.studies.plan import Job, Plan, start_field
 from spatialgrad.studies.record import STUDY, read_study
 from spatialgrad.studies.run.console import StudyReporter, counted
 from spatialgrad.studies.run.launch import Ended, Launcher
@@ -210,7 +210,7 @@ class Runner:
                 return None
             if not (job.backbone / RESULT).exists():
                 return None
-            config = with_values(config, {"model.backbone": job.backbone.resolve()})
+            config = with_values(config, {start_field(config): job.backbone.resolve()})
         return replace(job, config=config)
 
     def _block(self, job: Job, reason: str) -> None:
@@ -270,7 +270,8 @@ def prepare(job: Job) -> None:
     config = checked = replace(job.config, out=job.folder)
     if job.backbone is not None and (job.folder / CONFIG).exists():
         # The study's folder may have been moved, together with its backbones.
-        checked = replace(config, model=read_config(job.folder).model)
+        there = read_config(job.folder)
+        checked = replace(config, model=there.model, repopt=there.repopt)
     claim(job.folder, checked)
     if read_config(job.folder) != config:
         # They differ only in where the run computes; the rest was checked.

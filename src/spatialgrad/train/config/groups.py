@@ -16,10 +16,12 @@ from tyro.conf import arg
 from spatialgrad.data.registry import SOURCES, find_source
 from spatialgrad.models import list_models, model_info
 from spatialgrad.train.config.options import (
+    STARTS_FROM_SCALES,
     TASK_NAMES,
     DyRepGroup,
     MethodConfig,
     PoseConfig,
+    RepOptGroup,
     ScalingConfig,
     SegmentationConfig,
 )
@@ -221,6 +223,7 @@ class TrainConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     dyrep: DyRepGroup = field(default_factory=DyRepGroup)
+    repopt: RepOptGroup = field(default_factory=RepOptGroup)
     segmentation: SegmentationConfig = field(default_factory=SegmentationConfig)
     pose: PoseConfig = field(default_factory=PoseConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
@@ -245,6 +248,9 @@ class TrainConfig:
             why = f"for {self.model.name}, which has no backbone"
             require(backbone is None, "model.backbone", backbone, f"cannot be set {why}")
             require(factor == 1, "optimizer.head_factor", factor, f"must be 1 {why}")
+        if self.repopt.scales is not None and self.method.name not in STARTS_FROM_SCALES:
+            why = f"can be used with --method {', '.join(STARTS_FROM_SCALES)} only"
+            require(False, "repopt.scales", self.repopt.scales, why)
         if self.method.name.startswith("lemma"):
             # The Lemma holds for updates that are linear in the gradient, and shows in full precision only.
             name, clip_norm, precision = self.optimizer.name, self.optimizer.clip_norm, self.machine.precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from tyro.conf import arg
@@ -14,9 +15,11 @@ from spatialgrad.train.config.validation import as_config_error, at_least, check
 
 METHOD_NAMES = [
     *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
-    *("lemma", "lemma-unscaled"),
+    *("repopt-search", "repopt", "lemma", "lemma-unscaled"),
 ]
 """The keys of `spatialgrad.train.METHODS`."""
+STARTS_FROM_SCALES = ("repopt", "baseline", "sgs")
+"""The methods that can start from the scales of a search."""
 TASK_NAMES = ["classification", "segmentation", "pose"]
 """The keys of `spatialgrad.train.TASKS`."""
 
@@ -30,6 +33,7 @@ class MethodConfig:
     sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling).
     acb, repvgg, dbb: branches that are merged at the end.
     dyrep: branches that grow during training (see dyrep).
+    repopt-search, repopt: RepOptimizer's search for scales, and plain training with what it found (see repopt).
     lemma: a scaled network beside a branched one, to compare their kernels; lemma-unscaled: without scaling."""
 
     def __post_init__(self) -> None:
@@ -92,6 +96,21 @@ class DyRepGroup(DyRepConfig):
         """The settings of the controller that grows and cuts."""
         values = {each.name: getattr(self, each.name) for each in fields(DyRepConfig)}
         return DyRepConfig(**{**values, "seed": seed})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepOptGroup:
+    """RepOptimizer, for the methods repopt-search and repopt."""
+
+    scales: Path | None = None
+    """Folder of a run of repopt-search, whose scales are used. repopt needs it; baseline and sgs only start from its
+    initial weights."""
+    initial: float = 1.0
+    """repopt-search: initial scales of the k×k and the 1×1 branches."""
+
+    def __post_init__(self) -> None:
+        valid = math.isfinite(self.initial) and self.initial > 0
+        require(valid, "repopt.initial", self.initial, "must be positive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

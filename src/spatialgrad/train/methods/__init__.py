@@ -5,6 +5,7 @@ from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import ACB, DBB, RepVGG
 from spatialgrad.train.methods.dyrep import DyRep
 from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
+from spatialgrad.train.methods.repopt import RepOptSearch, RepOptTarget
 from spatialgrad.train.methods.scaling import AutocorrelationScaling, MutualInformationScaling, StaticScaling
 
 METHODS: dict[str, type[Method]] = {
@@ -16,6 +17,8 @@ METHODS: dict[str, type[Method]] = {
     "repvgg": RepVGG,
     "dbb": DBB,
     "dyrep": DyRep,
+    "repopt-search": RepOptSearch,
+    "repopt": RepOptTarget,
     "lemma": Lemma,
     "lemma-unscaled": UnscaledLemma,
 }

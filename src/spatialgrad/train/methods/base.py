@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 
 from spatialgrad.reparam import MergeReport, merge_with_report
 from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.runs.checkpoint import has_checkpoint
+from spatialgrad.train.searched import init_from_search_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,10 @@ class Method:
         self.config = config
 
     def prepare_(self, model: nn.Module) -> None:
-        """Change the newly built network."""
+        """Change the newly built network: by default, only if the config names a search to start from."""
+        # A resumed run has its weights in its checkpoint, and the search may be gone.
+        if self.config.repopt.scales is not None and not has_checkpoint(self.config.folder):
+            init_from_search_(model, self.config)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Get the network and its optimizer, before the first step and before a state is loaded."""

@@ -1,0 +1,113 @@
+"""From the scales of a search to the multipliers and the first weights of the plain network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from spatialgrad.reparam.block import named_blocks
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
+from spatialgrad.reparam.repopt.block import LayerScales, ScaledConvBranch, check_scales
+from spatialgrad.torch_utils.modules import named_convolutions
+
+__all__ = ["repopt_init_", "repopt_multipliers", "searched_scales"]
+
+
+@torch.no_grad()
+def searched_scales(model: nn.Module) -> dict[str, LayerScales]:
+    """The scales of a model that was trained with blocks of `RepOpt()`, by the layers' qualified names.
+
+    Raises:
+        ValueError: If the model has no such block.
+    """
+    found: dict[str, LayerScales] = {}
+    for name, block in named_blocks(model):
+        branches = dict(block.named_branches())
+        kxk, pointwise, identity = (branches.get(key) for key in ("kxk", "1x1", "identity"))
+        if isinstance(kxk, ScaledConvBranch) and isinstance(pointwise, ScaledConvBranch):
+            found[name] = LayerScales(
+                kxk.scale.clone(), pointwise.scale.clone(), None if identity is None else identity.scale.clone()
+            )
+    if not found:
+        raise ValueError("The model has no blocks of RepOpt(): convert it with reparameterize_(model, RepOpt()) first.")
+    return found
+
+
+@torch.no_grad()
+def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, power: int = 2) -> dict[str, Tensor]:
+    """The factors on a plain convolution's gradient with which it learns as the block with constant scales does.
+
+    That is s₃², plus s₁² at the kernel's centre, plus 1 at the centre of the diagonal where the block has an identity,
+    whose scale trains itself.
+
+    Args:
+        model: The plain model.
+        scales: By the layers' qualified names, as from `searched_scales`.
+        power: 2 for optimizers that are linear in the gradient, 1 for Adam and its relatives.
+
+    Returns:
+        Factors of the shape of each weight, by the layers' qualified names.
+    """
+    if power not in (1, 2):
+        raise ValueError(f"power must be 1 or 2, got {power}.")
+    multipliers = {}
+    for name, conv in _layers(model, scales).items():
+        layer, like = scales[name], conv.weight
+        factors = torch.ones_like(like) * _powered(layer.kxk, power, like)
+        row, column = centre(conv.kernel_size)
+        factors[:, :, row, column] += _powered(layer.pointwise, power, like)[..., 0, 0]
+        if layer.identity is not None:
+            factors += identity_kernel(conv.in_channels, conv.kernel_size, groups=conv.groups).to(like)
+        multipliers[name] = factors
+    return multipliers
+
+
+@torch.no_grad()
+def repopt_init_(model: nn.Module, scales: Mapping[str, LayerScales]) -> None:
+    """Initialise a plain model as the merged blocks: s₃ ⊙ W₃ + s₁ ⊙ W₁ + s₀ ⊙ identity, in place.
+
+    W₃ is the weight that the model has, W₁ is drawn anew as torch initialises a convolution.
+
+    Args:
+        model: A freshly built model.
+        scales: By the layers' qualified names, as from `searched_scales`.
+    """
+    for name, conv in _layers(model, scales).items():
+        layer, like = scales[name], conv.weight
+        geometry = ConvGeometry.of(conv)
+        pointwise = geometry.new_conv((1, 1), like=like).weight * _powered(layer.pointwise, 1, like)
+        weight = like * _powered(layer.kxk, 1, like) + embed_kernel(
+            pointwise, geometry.kernel_size, centre(geometry.kernel_size)
+        )
+        if layer.identity is not None:
+            eye = identity_kernel(conv.in_channels, conv.kernel_size, groups=conv.groups).to(like)
+            weight = weight + eye * _powered(layer.identity, 1, like)
+        like.copy_(weight)
+
+
+def _powered(scale: Tensor, power: int, like: Tensor) -> Tensor:
+    """Scales of shape (output channels,) to a power, ready to multiply a kernel."""
+    return scale.to(like).view(-1, 1, 1, 1) ** power
+
+
+def _layers(model: nn.Module, scales: Mapping[str, LayerScales]) -> dict[str, nn.Conv2d]:
+    """The convolutions that have scales.
+
+    Raises:
+        KeyError: If the model has no such convolution.
+        UnsupportedLayerError: If scales do not fit.
+    """
+    convolutions = named_convolutions(model)
+    missing = [name for name in scales if not isinstance(convolutions.get(name), nn.Conv2d)]
+    if missing:
+        raise KeyError(
+            f"The model has no convolution {', '.join(missing)}, for which there are scales; it has "
+            f"{', '.join(convolutions) or 'none'}."
+        )
+    layers: dict[str, nn.Conv2d] = {name: convolutions[name] for name in scales}  # type: ignore[misc]
+    for name, conv in layers.items():
+        check_scales(name, ConvGeometry.of(conv), scales[name])
+    return layers
