@@ -51,7 +51,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a layer that only another process calls counts as not called",
-        "sgs/measure.py",
+        "sgs/measurement.py",
         "part.called = bool(flag)",
         "pass",
         ("sgs/test_distributed.py",),
@@ -96,15 +96,15 @@ MUTATIONS = (
     Mutation(
         "counts overflow beyond 2^31 pixels",
         "sgs/dependence/mutual_information.py",
-        "dtype = torch.int32 if num_pixels <= torch.iinfo(torch.int32).max else torch.int64",
-        "dtype = torch.int32",
+        "self._wide = needs_wide_counts(num_pixels)",
+        "self._wide = False",
         _INFORMATION,
     ),
     Mutation(
         "counts of distant pairs overflow beyond 2^31 pixels",
         "sgs/dependence/distant_pairs.py",
-        "dtype = torch.int32 if max(numbers, default=0) <= torch.iinfo(torch.int32).max else torch.int64",
-        "dtype = torch.int32",
+        "self._wide = needs_wide_counts(max(numbers, default=0))",
+        "self._wide = False",
         _INFORMATION,
     ),
     Mutation(
