@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spatialgrad.studies.files import DamagedFileError
+from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.plan import choose, count_runs, make_plan
-from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
+from spatialgrad.studies.record import RunRecord, StudyRecord, read_best
 from spatialgrad.studies.run.console import counted
 from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
@@ -95,11 +95,12 @@ def describe_published(value: Published, cost_unit: str | None) -> str:
 def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     """Progress of every arm and search, and why runs failed."""
     seen: dict[str, RunStatus] = {}
+    planned = planned_values(folder, record)
 
     def statuses(runs: Iterable[RunRecord]) -> list[RunStatus]:
         for run in runs:
             if run.folder not in seen:
-                seen[run.folder] = _status(folder / run.folder)
+                seen[run.folder] = _status(folder / run.folder, planned[run.folder])
         return [seen[run.folder] for run in runs]
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -112,7 +113,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
         table.add_row(*[""] * len(columns), Text(name), _summary(states), Text(_best(folder, search.name)))
     for arm in record.arms:
         states = statuses(arm.runs)
-        mean = _mean(folder, arm.runs)
+        mean = _mean([folder / run.folder for run in arm.runs if seen[run.folder].state == "finished"])
         cells = [arm.group.get(name, "") for name in columns]
         table.add_row(*map(Text, (*cells, arm.label)), _summary(states), Text(mean))
     counts = Counter(status.state for status in seen.values())
@@ -122,7 +123,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
         table,
     ]
     for name, status in seen.items():
-        if status.state in ("failed", "damaged"):
+        if status.message:
             parts.append(Text(f"\n{status.state}: {folder / name}\n  " + status.message.replace("\n", "\n  ")))
     return Group(*parts)
 
@@ -136,23 +137,22 @@ def _summary(states: list[RunStatus]) -> Text:
     return Text(", ".join(parts))
 
 
-def _status(folder: Path) -> RunStatus:
-    """The state of a run; damaged if its files cannot be read."""
-    try:
-        status = run_status(folder)
-        if status.state == "finished":
-            read_headline(folder)
+def _status(folder: Path, planned: Mapping[str, Any]) -> RunStatus:
+    """The state of a run; damaged if its files cannot be read, or it is not the planned run."""
+    status = run_status(folder)
+    if status.state != "finished":
         return status
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return RunStatus(state="damaged", message=f"{type(error).__name__}: {error}")
+    try:
+        problem = other_run(folder, planned)
+        if not problem:
+            read_headline(folder)
+    except DamagedFileError as error:
+        problem = str(error)
+    return RunStatus(state="damaged", message=problem) if problem else status
 
 
-def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
-    headlines = []
-    for run in runs:
-        with suppress(OSError, ValueError, KeyError, TypeError):  # its state is damaged
-            headlines.append(read_headline(folder / run.folder))
-    known = [each for each in headlines if each is not None]
+def _mean(finished: Sequence[Path]) -> str:
+    known = [headline for folder in finished if (headline := read_headline(folder)) is not None]
     if not known:
         return "–"
     # Not the study's metric: a backbone has another one.
@@ -161,10 +161,12 @@ def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
 
 
 def _best(folder: Path, search: str) -> str:
-    path = best_file(folder, search)
-    if not path.exists():
+    try:
+        values = read_best(folder, search)
+    except DamagedFileError as error:
+        return str(error)
+    if values is None:
         return "–"
-    values: Mapping[str, Any] = json.loads(path.read_text())["values"]
     return "best: " + ", ".join(f"{name.rpartition('.')[2]} {_plain(value)}" for name, value in values.items())
 
 

@@ -217,6 +217,7 @@ def _search_record(search: Search, points: Iterable[Any]) -> SearchRecord:
         points=tuple(
             PointRecord(values=values, runs=_runs(place, range(search.num_seeds))) for values, _, place in points
         ),
+        config=to_dict(search.config),
     )
 
 

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.run.runner import LAUNCH_LOCK, prepare
+from spatialgrad.studies.run.folders import prepare
+from spatialgrad.studies.run.runner import LAUNCH_LOCK
 from spatialgrad.studies.run.status import record_failure, run_status
 from spatialgrad.studies.study import Arm
-from spatialgrad.train import ConfigError, InterruptedTraining, OtherConfigError
+from spatialgrad.train import ConfigError, InterruptedTraining
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.runs.folder import locked
 from support.studies import InProcess, console, results, run_here, tiny_config, tiny_study
@@ -131,8 +132,10 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     folder = make_plan(study, "pocket", tmp_path).jobs[0].folder
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
-    with pytest.raises(OtherConfigError, match=r"--epochs: 1 there, 2 requested"):
-        run_here(study, tmp_path)
+    outcome, launcher = run_here(study, tmp_path)
+    assert "--epochs: 1 there, 2 requested" in outcome.blocked[folder]
+    assert folder not in launcher.order
+    assert len(outcome.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back
         pass
 

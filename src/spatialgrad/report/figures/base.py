@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from spatialgrad.report.examples import Examples
-from spatialgrad.report.load import ArmResults, RunResults, StudyResults
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

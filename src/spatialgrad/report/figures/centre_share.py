@@ -7,7 +7,8 @@ from typing import Any
 
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, plain, speaking
 from spatialgrad.report.figures.layers import THIRDS, mean_by_third, one_per_arm, positions, runs_by_seed
-from spatialgrad.report.load import Matrix, Scalings, StudyResults
+from spatialgrad.report.results import StudyResults
+from spatialgrad.report.scalings_log import Matrix, Scalings
 from spatialgrad.report.statistics import rank_correlation
 from spatialgrad.report.tables.cells import signed
 

@@ -19,7 +19,8 @@ from spatialgrad.report.figures.layers import (
     runs_by_seed,
     thirds,
 )
-from spatialgrad.report.load import Matrix, StudyResults
+from spatialgrad.report.results import StudyResults
+from spatialgrad.report.scalings_log import Matrix, ScalingsLog
 
 NEIGHBOURS = {1.0: 0, math.sqrt(2): 1}
 """Distances of the eight neighbours, and the colour index of each."""
@@ -27,7 +28,7 @@ NEIGHBOURS = {1.0: 0, math.sqrt(2): 1}
 
 def dependence(study: StudyResults, prefix: str) -> PageFigure | None:
     """S over pixel distance and over depth, and S itself for some layers; one seed per arm."""
-    measured = [(arm, run) for arm, run in runs_by_seed(study) if any(update.dependence for update in run.scalings)]
+    measured = [(arm, run) for arm, run in runs_by_seed(study) if _has_dependence(run.scalings)]
     shown = one_per_arm(measured)
     if not shown:
         return None
@@ -68,6 +69,11 @@ def dependence(study: StudyResults, prefix: str) -> PageFigure | None:
             Key(label="distance 1.41", series=1),
         ),
     )
+
+
+def _has_dependence(log: ScalingsLog) -> bool:
+    """Whether S was measured; the first and the last update tell."""
+    return any(update is not None and bool(update.dependence) for update in (log.first, log.last))
 
 
 def by_distance(S: Matrix) -> dict[float, float]:

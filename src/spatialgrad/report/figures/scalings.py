@@ -16,7 +16,8 @@ from spatialgrad.report.figures.layers import (
     published_layers,
     runs_by_seed,
 )
-from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
+from spatialgrad.report.scalings_log import Matrix
 
 MOST_UPDATES, MOST_RUNS, MOST_LAYERS = 12, 24, 35
 
