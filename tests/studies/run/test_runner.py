@@ -89,6 +89,28 @@ def test_a_run_that_fails_elsewhere_is_not_tried_here(tmp_path):
     assert not (second.folder / "failure.json").exists()
 
 
+def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypatch):
+    """What failed before a command started, and what after, does not depend on anybody's clock."""
+    study = tiny_study()
+    first, second = make_plan(study, "pocket", tmp_path).jobs
+    first.folder.mkdir(parents=True)
+    prepare(first)
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time", lambda: 4e9)
+        record_failure(first.folder, "from the future", 1)
+
+    def fail_elsewhere(folder):
+        with monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda: 0.0)
+            second.folder.mkdir(parents=True)
+            prepare(second)
+            record_failure(second.folder, "from the past", 1)
+
+    outcome, launcher = run_here(study, tmp_path, launcher=InProcess(before=fail_elsewhere))
+    assert launcher.order == [first.folder]
+    assert outcome.failed == {second.folder: "from the past"}
+
+
 def test_a_signal_stops_between_runs(tmp_path):
     stop = Stop(lambda text: None)
 
