@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from spatialgrad.cli.rows import Rows
 from spatialgrad.studies.files import DamagedFileError
 from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.plan import choose, count_runs, make_plan
@@ -44,9 +44,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         for name, value in settings[0].items()
         if name not in UNSEEN and all(other[name] == value for other in settings)
     }
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (*arms[0].group, "arm", "published", "specific settings"):
-        table.add_column(column)
+    table = Rows((*arms[0].group, "arm", "published", "specific settings"))
     for arm, values in zip(arms, settings, strict=True):
         own = [f"{k} {_plain(v)}" for k, v in values.items() if k not in common and k not in UNSEEN]
         if arm.tuned_by is not None:
@@ -56,7 +54,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         if arm.published_for:
             published = f"{arm.published_for}: {published}"
-        table.add_row(*map(Text, (*arm.group.values(), arm.label, published or "–", ", ".join(own))))
+        table.add(*arm.group.values(), arm.label, published or "–", ", ".join(own))
     numbers = {"arm": len(arms), "seed": study.num_seeds[scale], "run": len(plan.jobs)}
     counts = [counted(number, noun) for noun, number in numbers.items()]
     duration = study.times.get(scale, "duration unknown") if not only else "part of the study"
@@ -103,19 +101,17 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
                 seen[run.folder] = _status(folder / run.folder, planned[run.folder])
         return [seen[run.folder] for run in runs]
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(dict.fromkeys(name for arm in record.arms for name in arm.group))
-    for column in (*columns, "arm", "runs", "result"):
-        table.add_column(column)
+    table = Rows((*columns, "arm", "runs", "result"))
     for search in record.searches:
         states = statuses([run for point in search.points for run in point.runs])
         name = f"search {search.name}"
-        table.add_row(*[""] * len(columns), Text(name), _summary(states), Text(_best(folder, search.name)))
+        table.add(*[""] * len(columns), name, _summary(states), _best(folder, search.name))
     for arm in record.arms:
         states = statuses(arm.runs)
         mean = _mean([folder / run.folder for run in arm.runs if seen[run.folder].state == "finished"])
         cells = [arm.group.get(name, "") for name in columns]
-        table.add_row(*map(Text, (*cells, arm.label)), _summary(states), Text(mean))
+        table.add(*cells, arm.label, _summary(states), mean)
     counts = Counter(status.state for status in seen.values())
     total = ", ".join(f"{number} {state}" for state, number in counts.items())
     parts: list[RenderableType] = [
@@ -128,13 +124,13 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(states: list[RunStatus]) -> Text:
+def _summary(states: list[RunStatus]) -> str:
     counts = Counter(status.state for status in states)
     parts = [f"{number} {state}" for state, number in counts.items()]
     for status in states:
         if status.state in ("running", "stopped") and status.epochs:
             parts.append(f"epoch {status.epoch}/{status.epochs}")
-    return Text(", ".join(parts))
+    return ", ".join(parts)
 
 
 def _status(folder: Path, planned: Mapping[str, Any]) -> RunStatus:

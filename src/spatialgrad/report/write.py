@@ -10,7 +10,7 @@ from spatialgrad.report.load import load_results
 from spatialgrad.report.render.html import render_html
 from spatialgrad.report.render.markdown import render_markdown
 from spatialgrad.report.sections import build_sections
-from spatialgrad.studies.record import find_studies
+from spatialgrad.studies.find import find_studies
 from spatialgrad.train.errors import ConfigError, StorageError
 from spatialgrad.train.runs.folder import replacing
 

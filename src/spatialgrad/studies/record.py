@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spatialgrad.studies.files import DamagedFileError, read_object, short
-from spatialgrad.studies.study import SCALES, Layout, Published, Scale
+from spatialgrad.studies.study import Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 from spatialgrad.train.runs.folder import write_json
 
@@ -188,24 +188,6 @@ def read_study(folder: Path | str) -> StudyRecord:
         raise ConfigError(f"{folder}: {error}. {REPAIR}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be parsed ({short(error)}). {REPAIR}") from error
-
-
-def find_studies(name: Path | str) -> list[Path]:
-    """The folders that a user means: a study's folder, or those of a study's name at all scales that were run.
-
-    Raises:
-        ConfigError: If there is none; the message lists the studies that there are.
-    """
-    folder = Path(name)
-    if (folder / STUDY).exists():
-        return [folder]
-    named = [STUDIES / folder, *(STUDIES / f"{name}-{scale}" for scale in SCALES)]
-    found = [path for path in named if (path / STUDY).exists()]
-    if not found:
-        there = sorted(path.parent.name for path in STUDIES.glob(f"*/{STUDY}"))
-        listed = f"{STUDIES}/ contains {', '.join(there)}" if there else "see `spatialgrad study run --help`"
-        raise ConfigError(f"no study found in {folder} or {STUDIES}/{folder}-SCALE (no {STUDY}); {listed}")
-    return found
 
 
 def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
