@@ -1,7 +1,7 @@
 """CPU time and memory of a report: 500 runs of 200 epochs with scalings.
 
-Writes a synthetic study (100 arms of 5 seeds, VGG-16's 13 convolutions, scalings and dependence every 5 epochs, as the
-recipes have it), lets a process of its own report it, and prints that process's CPU time and peak memory.
+Writes a synthetic study (10 networks, 10 arms each, 5 seeds; VGG-16's 13 convolutions; scalings and dependence every 5
+epochs, as the recipes have it), reports it in a process of its own, and prints its CPU time and peak memory.
 `python benchmarks/bench_report.py --check` fails above 10 s or 300 MB.
 """
 
@@ -29,28 +29,28 @@ FIGURES = (
 )
 
 
-def write_study(folder: Path, *, arms: int = ARMS, seeds: int = SEEDS, epochs: int = EPOCHS) -> None:
-    """Write a finished study with random numbers."""
+def write_study(folder: Path, *, every: int = EVERY) -> None:
+    """Write a finished study with random numbers, and scalings after every so many epochs."""
     draw = random.Random(0)
     layers = [f"features.{3 * number}" for number in range(LAYERS)]
     # The content does not affect the time: one file of scalings for all runs.
     scalings = "".join(
         json.dumps({"step": 390 * epoch, "epoch": epoch, "scalings": _kernels(draw, layers)} | extra) + "\n"
-        for epoch in range(EVERY, epochs, EVERY)
+        for epoch in range(every, EPOCHS, every)
         for extra in ({"dependence": _kernels(draw, layers)},)
     )
     records = []
-    for number in range(arms):
-        group, method = {"Model": f"network {number // 2}"}, ("baseline", "sgs")[number % 2]
-        runs = tuple(RunRecord(folder=f"runs/arm{number}/seed{seed}", seed=seed) for seed in range(seeds))
-        config = {"method": {"name": method}, "budget": {"epochs": epochs}}
+    for number in range(ARMS):
+        group, method = {"Model": f"network {number // 10}"}, "baseline" if number % 10 == 0 else "sgs"
+        runs = tuple(RunRecord(folder=f"runs/arm{number}/seed{seed}", seed=seed) for seed in range(SEEDS))
+        config = {"method": {"name": method}, "budget": {"epochs": EPOCHS}}
         for run in runs:
-            _write_run(folder / run.folder, draw, {**config, "seed": run.seed}, epochs, scalings)
+            _write_run(folder / run.folder, draw, {**config, "seed": run.seed}, scalings)
         record = ArmRecord(
             key=f"arm{number}",
             group=group,
-            label=("Baseline", "SGS")[number % 2],
-            reference=number % 2 == 0,
+            label=f"arm {number % 10}",
+            reference=number % 10 == 0,
             shown=True,
             note="",
             tuned_by=None,
@@ -65,8 +65,8 @@ def write_study(folder: Path, *, arms: int = ARMS, seeds: int = SEEDS, epochs: i
         shows="a benchmark",
         question="How long does a report take?",
         scale="paper",
-        seeds=tuple(range(seeds)),
-        layout="columns",
+        seeds=tuple(range(SEEDS)),
+        layout="rows",
         figures=FIGURES,
         metric="accuracy",
         cost_unit=None,
@@ -94,7 +94,7 @@ def _kernels(draw: random.Random, layers: list[str]) -> dict[str, list[list[floa
     return {name: [[2 * draw.random() for _ in range(3)] for _ in range(3)] for name in layers}
 
 
-def _write_run(folder: Path, draw: random.Random, config: object, epochs: int, scalings: str) -> None:
+def _write_run(folder: Path, draw: random.Random, config: object, scalings: str) -> None:
     folder.mkdir(parents=True)
     value = 0.7 + 0.01 * draw.random()
     lines = [
@@ -103,11 +103,11 @@ def _write_run(folder: Path, draw: random.Random, config: object, epochs: int, s
             "epoch": epoch,
             "lr": 0.1 * draw.random(),
             "train_loss": draw.random(),
-            "train_accuracy": 1.1 * value * (epoch + 1) / epochs,
+            "train_accuracy": 1.1 * value * (epoch + 1) / EPOCHS,
             "test_loss": draw.random(),
-            "test_accuracy": value * (epoch + 1) / epochs,
+            "test_accuracy": value * (epoch + 1) / EPOCHS,
         }
-        for epoch in range(epochs)
+        for epoch in range(EPOCHS)
     ]
     phases = dict.fromkeys(("training", "evaluation", "scaling", "checkpoint"), 10.0 + draw.random())
     result = {

@@ -5,6 +5,7 @@ A damaged run never raises. One that is waiting, running, stopped, failed or dam
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Any
 
 from spatialgrad.report.examples import read_examples
 from spatialgrad.report.reading import read_mapping
-from spatialgrad.report.results import ArmResults, PointResults, RunResults, SearchResults, StudyResults
+from spatialgrad.report.results import ArmResults, Curve, PointResults, RunResults, SearchResults, StudyResults
 from spatialgrad.report.scalings_log import ScalingsLog
-from spatialgrad.studies.files import DamagedFileError, read_entries, short
+from spatialgrad.studies.files import Complain, DamagedFileError, number, read_entries, short, whole
 from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.record import ArmRecord, RunRecord, SearchRecord, read_best, read_study
 from spatialgrad.studies.run.status import run_status
@@ -30,7 +31,7 @@ def load_results(folder: Path | str) -> StudyResults:
     folder = Path(folder)
     record = read_study(folder)
     planned = planned_values(folder, record)
-    curves = ("epoch", f"test_{record.metric}", f"train_{record.metric}")
+    curves = (f"test_{record.metric}", f"train_{record.metric}")
     seen: dict[str, RunResults] = {}
 
     def runs(records: Sequence[RunRecord], metric: str | None = record.metric) -> tuple[RunResults, ...]:
@@ -90,10 +91,7 @@ def _read_files(run: RunResults, planned: Mapping[str, Any], metric: str | None,
         run,
         result=result,
         environment=read_mapping(folder / ENVIRONMENT, problems.append) or {},
-        metrics=[
-            {name: entry[name] for name in curves if name in entry}
-            for entry in read_entries(folder / METRICS, problems.append)
-        ],
+        curves=_read_curves(folder / METRICS, curves, problems.append),
         scalings=ScalingsLog(folder / SCALINGS),
         distances=list(read_entries(folder / DISTANCES, problems.append)),
         starts=[
@@ -127,3 +125,15 @@ def _read_files(run: RunResults, planned: Mapping[str, Any], metric: str | None,
         value=value,
         other_problems=rest,
     )
+
+
+def _read_curves(path: Path, names: Sequence[str], complain: Complain) -> dict[str, Curve]:
+    curves: dict[str, Curve] = {name: (array("q"), array("d")) for name in names}
+    for entry in read_entries(path, complain):
+        epoch = whole(entry, "epoch")
+        for name, (epochs, values) in curves.items():
+            value = number(entry, name)
+            if epoch is not None and value is not None:
+                epochs.append(epoch + 1)
+                values.append(100 * value)
+    return curves

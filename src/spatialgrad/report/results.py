@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from spatialgrad.report.examples import Examples
 from spatialgrad.report.scalings_log import ScalingsLog
@@ -15,6 +16,9 @@ from spatialgrad.studies.files import number
 from spatialgrad.studies.record import ArmRecord, PointRecord, SearchRecord, StudyRecord
 from spatialgrad.studies.run.status import State
 from spatialgrad.train.runs.timings import PHASES
+
+Curve: TypeAlias = tuple["array[int]", "array[float]"]
+"""Epochs (from 1) and values in per cent; arrays, as a study has very many of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +40,8 @@ class RunResults:
     """The study's metric in per cent; None until the run has finished."""
     result: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Sequence[Mapping[str, Any]] = ()
-    """One entry per epoch: the epoch, and the study's metric on training and test images."""
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    """The study's metric on training and test images, by its name in a line of metrics."""
     scalings: ScalingsLog = field(default_factory=lambda: ScalingsLog(None))
     """Read when they are needed."""
     distances: Sequence[Mapping[str, Any]] = ()

@@ -124,10 +124,8 @@ def _curve(arm: ArmResults, name: str) -> dict[int, Summary]:
     """Summaries over seeds in per cent, by epoch (from 1)."""
     values: dict[int, list[float]] = {}
     for run in relevant_runs(arm):
-        for entry in run.metrics:
-            epoch, value = number(entry, "epoch"), number(entry, name)
-            if epoch is not None and value is not None:
-                values.setdefault(int(epoch) + 1, []).append(100 * value)
+        for epoch, value in zip(*run.curves.get(name, ((), ())), strict=True):
+            values.setdefault(epoch, []).append(value)
     summaries = {epoch: summarize(values[epoch]) for epoch in _thinned(sorted(values))}
     return {epoch: summary for epoch, summary in summaries.items() if summary is not None}
 

@@ -40,8 +40,8 @@ def kernel_magnitudes(study: StudyResults, prefix: str) -> PageFigure | None:
             unfinished.append(f"{arm.name} ({run.epoch} of {run.epochs} epochs)")
         names = names or published_layers(arm, list(layers)) or evenly(list(layers), 3)
         found.append(("|W|", arm.name, [layers.get(name) for name in names]))
-        if run.scalings.last is not None:
-            found.append(("G", arm.name, [run.scalings.last.layers.get(name) for name in names]))
+        if (update := run.scalings.last) is not None:
+            found.append(("G", arm.name, [update.layers.get(name) for name in names]))
     title = "Kernel magnitudes with and without scaling"
     damaged = f" Omitted: {'; '.join(problems)}." if problems else ""
     under_way = f" Not fully trained: {'; '.join(unfinished)}." if unfinished else ""

@@ -76,14 +76,15 @@ def similarity(scalings: Mapping[str, Matrix], magnitudes: Mapping[str, Matrix |
 def _curves(study: StudyResults, arm: ArmResults) -> list[tuple[ArmResults, Curve]]:
     """For an arm with measured scalings: the similarity to its own weights, and to those of its reference."""
     own = run_with_weights(arm)
-    if own is None or own.scalings.last is None:
+    update = own.scalings.last if own is not None else None
+    if own is None or update is None:
         return []
     reference = study.reference(arm)
     found = []
     for other in (arm, *([reference] if reference is not None else [])):
         run = own if other is arm else run_with_weights(other)
         try:
-            curve = similarity(own.scalings.last.layers, magnitudes_of_run(run.folder)) if run else {}
+            curve = similarity(update.layers, magnitudes_of_run(run.folder)) if run else {}
         except CheckpointError:  # the figure of kernel magnitudes gives the reason
             continue
         if curve:
