@@ -17,8 +17,9 @@ from typing import Any
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from spatialgrad.report.load import ArmResults, StudyResults, load_results
+from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command
+from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all

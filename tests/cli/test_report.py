@@ -6,7 +6,7 @@ import pytest
 
 from spatialgrad.cli.main import main
 from spatialgrad.report.figures.build import FIGURES
-from spatialgrad.studies.record import find_studies
+from spatialgrad.studies.find import find_studies
 from spatialgrad.studies.study import FigureName
 from support.report import arm, record, write_run
 

@@ -15,6 +15,8 @@ from spatialgrad.report.statistics import (
     correlation,
     holm,
     rank_correlation,
+    student_probability,
+    student_quantile,
     summarize,
 )
 
@@ -155,3 +157,14 @@ def test_correlations_need_three_pairs_and_survive_huge_numbers():
     assert correlation([1, 2], [1, 2]) is None
     assert correlation([1 + 1e-15, 1.0, 1.0], [1, 2, 3]) is None
     assert correlation([0.0, 1e300, 2e300], [1.0, 2.0, 3.0]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 30, 499])
+def test_students_distribution_is_scipys(freedom):
+    for t in (0.0, 0.3, 1.0, 2.5, 12.7, 1e6):
+        expected = 1 - 2 * stats.t.sf(t, freedom)
+        assert student_probability(t, freedom) == pytest.approx(expected, abs=1e-12)
+        assert student_probability(-t, freedom) == student_probability(t, freedom)
+    for probability in (0.5, 0.95, 0.999):
+        expected = stats.t.ppf((1 + probability) / 2, freedom)
+        assert student_quantile(probability, freedom) == pytest.approx(expected, rel=1e-10)

@@ -22,7 +22,8 @@ def part(tmp_path):
     record.write(tmp_path)
     for number, each in enumerate(record.arms):
         for run in each.runs:
-            write_run(tmp_path / run.folder, 0.5 + 0.01 * number + 0.002 * run.seed, seed=run.seed)
+            value, config = 0.5 + 0.01 * number + 0.002 * run.seed, {**each.config, "seed": run.seed}
+            write_run(tmp_path / run.folder, value, seed=run.seed, config=config)
     return tmp_path
 
 

@@ -51,12 +51,13 @@ def record(arms, *, seeds=(0, 1, 2), **fields):
     return StudyRecord(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
 
 
-def write_run(folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epochs=4, layers=(), state="finished"):
+def write_run(
+    folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epochs=4, layers=(), state="finished", config=None
+):
     """Write a run with known numbers: the accuracy rises evenly to `value` (a share)."""
     folder = Path(folder)
     folder.mkdir(parents=True)
-    config = {"budget": {"epochs": epochs}}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config or {"budget": {"epochs": epochs}}))
     environment = {
         "python": "3.12.1",
         "versions": {"spatialgrad": "0.1.0", "torch": "2.13.0"},
@@ -116,6 +117,9 @@ def write_run(folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epoc
             "training_macs": 313_000_000,
             "peak_memory_bytes": 600 * 2**20,
         }
+        if config is not None:
+            result |= {"model": config["model"]["name"], "method": config["method"]["name"]}
+            result |= {"epochs": config["budget"]["epochs"]}
         (folder / "result.json").write_text(json.dumps(result))
 
 

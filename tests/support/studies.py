@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -120,7 +121,7 @@ def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, keep=No
 def run_quietly(study_options, folder, options):
     """For `Process(function=...)`."""
     outcome, launcher = run_here(tiny_study(**study_options), folder, **options)
-    Path(folder, f"started-{len(launcher.order)}-{id(launcher)}").touch()
+    Path(folder, f"started-{len(launcher.order)}-{os.getpid()}").touch()
     return len(outcome.failed)
 
 

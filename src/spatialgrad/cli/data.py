@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import tyro
-from tyro.extras import SubcommandApp
 
 from spatialgrad.data import get_dataset_files, list_datasets
+from spatialgrad.data.registry import find_source
+from spatialgrad.train.config.validation import as_config_error
+
+PRESENT, MISSING = "✓", "·"
 
 DataRoot: TypeAlias = Annotated[
     Path | None, tyro.conf.arg(name="data.root", help="Folder of the data sets; by default $SPATIALGRAD_DATA.")
@@ -18,10 +21,14 @@ DataRoot: TypeAlias = Annotated[
 
 def data_list(root: DataRoot = None) -> None:
     """List the data sets, and whether they are there."""
-    for info in list_datasets(root):
-        print(
-            f"{'✓' if info.present else '·'} {info.name:<20} {info.task}: {info.description}\n  {'':<20} {info.place}"
-        )
+    sets = list_datasets(root)
+    for info in sets:
+        print(f"{PRESENT if info.present else MISSING} {info.name:<20} {info.task}: {info.description}")
+        print(f"  {'':<20} {info.place}")
+        for line in info.how_to_get.splitlines():
+            print(f"  {'':<20} {line}")
+    missing = sum(not info.present for info in sets)
+    print(f"\n{PRESENT} present: {len(sets) - missing}   {MISSING} missing: {missing}")
 
 
 def data_get(name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")], root: DataRoot = None) -> None:
@@ -31,12 +38,6 @@ def data_get(name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="N
         name: A name from `spatialgrad data list`, or folder:PATH to unpack an archive of class folders.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
     """
+    with as_config_error():
+        find_source(name)
     get_dataset_files(name, root)
-
-
-def build_app() -> SubcommandApp:
-    """The subcommands."""
-    app = SubcommandApp()
-    app.command(name="list")(data_list)
-    app.command(name="get")(data_get)
-    return app

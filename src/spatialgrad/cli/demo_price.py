@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spatialgrad.data import ImageDataset, train_batches
+from spatialgrad.data import Batches, ImageDataset, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.reparam import ACB, DBB, Reparameterization, RepVGG, reparameterize_
 from spatialgrad.sgs.scaler import SpatialGradientScaling
@@ -91,7 +91,7 @@ class Training:
             advance()
         self.price.epoch_seconds.append(time.perf_counter() - start)
 
-    def _batches(self, epoch: int) -> Iterable[tuple[Tensor, Tensor]]:
+    def _batches(self, epoch: int) -> Batches:
         return train_batches(
             self.dataset, self.batch_size, seed=0, epoch=epoch, augmentation=self.dataset.augmentation, drop_last=True
         )

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from spatialgrad.cli.commands import COMMANDS, build_app, needs_only_names
+from spatialgrad.torch_utils.names import did_you_mean
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+DESCRIPTION = "Spatial gradient scaling for ConvNets."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from spatialgrad.train.exit_codes import exit_code_of
+        if mistake := _mistyped(given):
+            print(f"spatialgrad: {mistake}", file=sys.stderr)
+            return 2
+        if needs_only_names(given):
+            build_app(given[:1]).cli(prog="spatialgrad", description=DESCRIPTION, args=given)
+            return 0
+        with _ending_quietly():
+            from spatialgrad.train.exit_codes import exit_code_of
     except ModuleNotFoundError as error:
         print(f"spatialgrad: the command line needs {error.name}: pip install 'spatialgrad[train]'", file=sys.stderr)
         return 1
@@ -18,20 +37,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> None:
-    # Imported here, so that a missing package is reported by `main`.
-    from tyro.extras import SubcommandApp
+    with _ending_quietly():
+        app = build_app(arguments)
+    app.cli(prog="spatialgrad", description=DESCRIPTION, args=arguments)
 
-    from spatialgrad.cli import data, demo, report, study, train
 
-    app = SubcommandApp()
-    app.command(name="demo")(demo.demo)
-    app.command(name="train")(train.train_command(train.default_config(arguments)))
-    app.command(name="resume")(train.resume)
-    app.command(name="export")(train.export)
-    app.command(data.build_app(), name="data", help="List and download data sets.")
-    app.command(study.build_app(), name="study", help="Reproduce the paper's tables and figures: list, show, run.")
-    app.command(name="report")(report.report)
-    app.cli(prog="spatialgrad", description="Spatial gradient scaling for ConvNets.", args=arguments)
+def _mistyped(arguments: Sequence[str]) -> str:
+    """What is wrong with the name of a command; empty if it is right."""
+    names, path = list(COMMANDS), "spatialgrad"
+    for argument in arguments[:2]:
+        if not names or argument.startswith("-"):
+            break
+        if argument not in names:
+            hint = did_you_mean(argument, names, otherwise="choose from")
+            return f"unknown command {argument!r}; {hint} ({', '.join(names)}); see `{path} --help`"
+        names, path = list(COMMANDS[arguments[0]].subcommands), f"{path} {argument}"
+    return ""
+
+
+@contextmanager
+def _ending_quietly() -> Iterator[None]:
+    """End at once and without a traceback on Ctrl-C: while packages are imported, there is nothing to save."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"spatialgrad: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    try:
+        before = signal.signal(signal.SIGINT, end)
+    except ValueError:  # not in the main thread, which gets the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console, RenderableType
-from tyro.extras import SubcommandApp
 
 from spatialgrad.cli.data import DataRoot
 from spatialgrad.cli.study_tables import describe_all, describe_status, describe_study
+from spatialgrad.studies.find import find_studies
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import STUDIES, find_studies, read_study
+from spatialgrad.studies.record import STUDIES, read_study
 from spatialgrad.studies.registry import get_study, list_studies
 from spatialgrad.studies.study import Scale
 from spatialgrad.train.errors import ConfigError
@@ -135,17 +135,6 @@ def study_keep(study: Name, into: Path = Path("results")) -> None:
 
     for folder in find_studies(study):
         print(keep_study(folder, into))
-
-
-def build_app() -> SubcommandApp:
-    """The subcommands."""
-    app = SubcommandApp()
-    app.command(name="list")(study_list)
-    app.command(name="show")(study_show)
-    app.command(name="run")(study_run)
-    app.command(name="status")(study_status)
-    app.command(name="keep")(study_keep)
-    return app
 
 
 def _print(content: RenderableType) -> None:

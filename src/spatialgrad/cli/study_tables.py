@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from spatialgrad.cli.rows import Rows
+from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.plan import choose, count_runs, make_plan
-from spatialgrad.studies.record import RunRecord, StudyRecord, best_file
+from spatialgrad.studies.record import RunRecord, StudyRecord, read_best
 from spatialgrad.studies.run.console import counted
 from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
 from spatialgrad.train.config.io import flatten, to_dict
+from spatialgrad.train.errors import DamagedFileError
 
 UNSEEN = ("seed", "out", "tensorboard", "data.root")
 """Fields that do not characterise an arm."""
@@ -44,9 +44,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         for name, value in settings[0].items()
         if name not in UNSEEN and all(other[name] == value for other in settings)
     }
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (*arms[0].group, "arm", "published", "specific settings"):
-        table.add_column(column)
+    table = Rows((*arms[0].group, "arm", "published", "specific settings"))
     for arm, values in zip(arms, settings, strict=True):
         own = [f"{k} {_plain(v)}" for k, v in values.items() if k not in common and k not in UNSEEN]
         if arm.tuned_by is not None:
@@ -56,7 +54,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         if arm.published_for:
             published = f"{arm.published_for}: {published}"
-        table.add_row(*map(Text, (*arm.group.values(), arm.label, published or "–", ", ".join(own))))
+        table.add(*arm.group.values(), arm.label, published or "–", ", ".join(own))
     numbers = {"arm": len(arms), "seed": study.num_seeds[scale], "run": len(plan.jobs)}
     counts = [counted(number, noun) for noun, number in numbers.items()]
     duration = study.times.get(scale, "duration unknown") if not only else "part of the study"
@@ -95,26 +93,25 @@ def describe_published(value: Published, cost_unit: str | None) -> str:
 def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     """Progress of every arm and search, and why runs failed."""
     seen: dict[str, RunStatus] = {}
+    planned = planned_values(folder, record)
 
     def statuses(runs: Iterable[RunRecord]) -> list[RunStatus]:
         for run in runs:
             if run.folder not in seen:
-                seen[run.folder] = _status(folder / run.folder)
+                seen[run.folder] = _status(folder / run.folder, planned[run.folder])
         return [seen[run.folder] for run in runs]
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = list(dict.fromkeys(name for arm in record.arms for name in arm.group))
-    for column in (*columns, "arm", "runs", "result"):
-        table.add_column(column)
+    table = Rows((*columns, "arm", "runs", "result"))
     for search in record.searches:
         states = statuses([run for point in search.points for run in point.runs])
         name = f"search {search.name}"
-        table.add_row(*[""] * len(columns), Text(name), _summary(states), Text(_best(folder, search.name)))
+        table.add(*[""] * len(columns), name, _summary(states), _best(folder, search.name))
     for arm in record.arms:
         states = statuses(arm.runs)
-        mean = _mean(folder, arm.runs)
+        mean = _mean([folder / run.folder for run in arm.runs if seen[run.folder].state == "finished"])
         cells = [arm.group.get(name, "") for name in columns]
-        table.add_row(*map(Text, (*cells, arm.label)), _summary(states), Text(mean))
+        table.add(*cells, arm.label, _summary(states), mean)
     counts = Counter(status.state for status in seen.values())
     total = ", ".join(f"{number} {state}" for state, number in counts.items())
     parts: list[RenderableType] = [
@@ -122,37 +119,36 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
         table,
     ]
     for name, status in seen.items():
-        if status.state in ("failed", "damaged"):
+        if status.message:
             parts.append(Text(f"\n{status.state}: {folder / name}\n  " + status.message.replace("\n", "\n  ")))
     return Group(*parts)
 
 
-def _summary(states: list[RunStatus]) -> Text:
+def _summary(states: list[RunStatus]) -> str:
     counts = Counter(status.state for status in states)
     parts = [f"{number} {state}" for state, number in counts.items()]
     for status in states:
         if status.state in ("running", "stopped") and status.epochs:
             parts.append(f"epoch {status.epoch}/{status.epochs}")
-    return Text(", ".join(parts))
+    return ", ".join(parts)
 
 
-def _status(folder: Path) -> RunStatus:
-    """The state of a run; damaged if its files cannot be read."""
-    try:
-        status = run_status(folder)
-        if status.state == "finished":
-            read_headline(folder)
+def _status(folder: Path, planned: Mapping[str, Any]) -> RunStatus:
+    """The state of a run; damaged if its files cannot be read, or it is not the planned run."""
+    status = run_status(folder)
+    if status.state != "finished":
         return status
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return RunStatus(state="damaged", message=f"{type(error).__name__}: {error}")
+    try:
+        problem = other_run(folder, planned)
+        if not problem:
+            read_headline(folder)
+    except DamagedFileError as error:
+        problem = str(error)
+    return RunStatus(state="damaged", message=problem) if problem else status
 
 
-def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
-    headlines = []
-    for run in runs:
-        with suppress(OSError, ValueError, KeyError, TypeError):  # its state is damaged
-            headlines.append(read_headline(folder / run.folder))
-    known = [each for each in headlines if each is not None]
+def _mean(finished: Sequence[Path]) -> str:
+    known = [headline for folder in finished if (headline := read_headline(folder)) is not None]
     if not known:
         return "–"
     # Not the study's metric: a backbone has another one.
@@ -161,10 +157,12 @@ def _mean(folder: Path, runs: Sequence[RunRecord]) -> str:
 
 
 def _best(folder: Path, search: str) -> str:
-    path = best_file(folder, search)
-    if not path.exists():
+    try:
+        values = read_best(folder, search)
+    except DamagedFileError as error:
+        return str(error)
+    if values is None:
         return "–"
-    values: Mapping[str, Any] = json.loads(path.read_text())["values"]
     return "best: " + ", ".join(f"{name.rpartition('.')[2]} {_plain(value)}" for name, value in values.items())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,13 +35,27 @@ def train_command(default: TrainConfig) -> Callable[..., None]:
 
 
 def default_config(arguments: Sequence[str]) -> TrainConfig:
-    """The config of the `--recipe` on a command line: the defaults of all other flags."""
-    for position, argument in enumerate(arguments):
+    """The config of the `--recipe` on a command line: the defaults of all other flags.
+
+    A recipe's learning rate is that of its optimizer; another `--optimizer.name` has its own default.
+    """
+    name = _value_of("--recipe", arguments)
+    if name is None:
+        return TrainConfig()
+    config, optimizer = recipe(name), _value_of("--optimizer.name", arguments)
+    if optimizer in (None, config.optimizer.name):
+        return config
+    return replace(config, optimizer=replace(config.optimizer, lr=None))
+
+
+def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
+    """The last value of a flag on a command line, or None."""
+    found = None
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, _, value = argument.partition("=")
-        if name == "--recipe" and arguments[0] == "train":
-            following = arguments[position + 1] if position + 1 < len(arguments) else ""
-            return recipe(value or following)
-    return TrainConfig()
+        if name == flag:
+            found = value or following
+    return found
 
 
 def run_training(config: TrainConfig) -> None:

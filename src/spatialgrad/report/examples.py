@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.report.reading import Complain, read_mapping
+from spatialgrad.report.reading import read_mapping
+from spatialgrad.studies.files import Complain
 from spatialgrad.train.runs.folder import EXAMPLES, EXAMPLES_INDEX
 
 INDEX = Path(EXAMPLES) / EXAMPLES_INDEX

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spatialgrad.report.load import RunResults, StudyResults
+from spatialgrad.report.results import RunResults, StudyResults
 
 NO_CLAIM = "Pocket scale checks in minutes that the pipeline works. It makes no claim about accuracy."
 SCALE_TEXTS = {
@@ -24,10 +24,11 @@ ORDER = ("finished", "running", "stopped", "waiting", "failed", "damaged")
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """A run that has not finished, or has unreadable files."""
+    """A run that has not finished, or a run or a search with unreadable files."""
 
     run: str
-    seed: int
+    seed: int | str
+    """Empty for a search."""
     state: str
     progress: str
     message: str
@@ -96,7 +97,12 @@ def troubles(study: StudyResults) -> list[Trouble]:
     found = [run for run in study.runs if run.state != "finished" or run.problems]
     waiting = [run for run in found if run.state == "waiting"]
     left = {run.name for run in waiting[MOST_WAITING:]}
-    return [
+    chosen = [
+        Trouble(run=f"searches/{search.record.name}", seed="", state="damaged", progress="", message=search.problem)
+        for search in study.searches
+        if search.problem
+    ]
+    return chosen + [
         Trouble(
             run=run.name,
             seed=run.seed,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from spatialgrad.report.figures.base import PageFigure
 from spatialgrad.report.figures.build import build_figures
-from spatialgrad.report.load import StudyResults
 from spatialgrad.report.provenance import NO_CLAIM, Trouble, command, facts, progress, trained, troubles
+from spatialgrad.report.results import StudyResults
 from spatialgrad.report.tables.cells import Table
 from spatialgrad.report.tables.results import build_tables
 
@@ -45,6 +45,8 @@ def build_sections(studies: Iterable[StudyResults]) -> tuple[Section, ...]:
 
 def _section(study: StudyResults, identity: str) -> Section:
     record = study.record
+    # Before the troubles: figures read files that may turn out to be damaged.
+    figures = build_figures(study, identity)
     return Section(
         id=identity,
         title=f"{record.title} (part)" if record.omitted else record.title,
@@ -60,7 +62,7 @@ def _section(study: StudyResults, identity: str) -> Section:
         differences=record.differences,
         note=record.note,
         tables=build_tables(study),
-        figures=build_figures(study, identity),
+        figures=figures,
         troubles=tuple(troubles(study)),
         facts=tuple(facts(study)),
         command=command(study),

@@ -11,8 +11,8 @@ from spatialgrad.report.load import load_results
 from spatialgrad.report.render.html import render_html
 from spatialgrad.report.render.markdown import render_markdown
 from spatialgrad.report.sections import build_sections
+from spatialgrad.studies.find import find_studies
 from spatialgrad.studies.kept import is_kept, unpacked
-from spatialgrad.studies.record import find_studies
 from spatialgrad.train.errors import ConfigError, StorageError
 from spatialgrad.train.runs.folder import replacing
 
@@ -37,7 +37,7 @@ def write_report(studies: Sequence[str | Path], out: Path | None = None) -> Path
     if not folders:
         raise ConfigError("give at least one study folder or name; see `spatialgrad report --help`")
     with ExitStack() as stack:
-        sections = build_sections([load_results(stack.enter_context(unpacked(folder))) for folder in folders])
+        sections = build_sections(load_results(stack.enter_context(unpacked(folder))) for folder in folders)
     written = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # Both are rendered before either is written.
     texts = {MARKDOWN: render_markdown(sections, written), PAGE: render_html(sections, written)}

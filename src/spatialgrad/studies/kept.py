@@ -169,7 +169,8 @@ def kept_file(target: Path, name: str) -> Path:
 def run_names(record: StudyRecord) -> list[str]:
     """Folders of all runs of a study, relative to its own, each once."""
     points = [point for search in record.searches for point in search.points]
-    return list(dict.fromkeys(run.folder for owner in (*record.arms, *points) for run in owner.runs))
+    runs = [*(run for arm in record.arms for run in arm.runs), *(run for point in points for run in point.runs)]
+    return list(dict.fromkeys(run.folder for run in runs))
 
 
 def digest(config: Mapping[str, Any]) -> str:

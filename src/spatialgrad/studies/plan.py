@@ -148,11 +148,6 @@ def make_plan(
     )
 
 
-def start_field(config: TrainConfig) -> str:
-    """The field that names the run which a training starts from: its backbone or, for classification, scales."""
-    return "repopt.scales" if config.task == "classification" else "model.backbone"
-
-
 def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
@@ -222,6 +217,7 @@ def _search_record(search: Search, points: Iterable[Any]) -> SearchRecord:
         points=tuple(
             PointRecord(values=values, runs=_runs(place, range(search.num_seeds))) for values, _, place in points
         ),
+        config=to_dict(search.config),
     )
 
 

@@ -12,20 +12,21 @@ The folder is self-contained: a report needs nothing else, not even the version 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.study import SCALES, Layout, Published, Scale
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.studies.files import read_object, short
+from spatialgrad.studies.study import Layout, Published, Scale
+from spatialgrad.train.errors import ConfigError, DamagedFileError, OtherConfigError
 from spatialgrad.train.runs.folder import write_json
 
 STUDY, BEST = "study.json", "best.json"
 FORMAT = 1
 STUDIES = Path("studies")
 """Default folder of studies; each is in `NAME-SCALE` below it."""
+REPAIR = f"Delete {STUDY} and run the study again: finished runs are kept, and the file is written anew."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ class SearchRecord:
     name: str
     fields: tuple[str, ...]
     points: tuple[PointRecord, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The config of every point as JSON, without the point's values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +111,16 @@ class StudyRecord:
     format: int = field(default=FORMAT)
 
     def joined(self, other: StudyRecord) -> StudyRecord:
-        """This record, extended by the arms, seeds and searches that another record of the same study has."""
+        """This record, extended by the arms, seeds and searches that another record of the same study has.
+
+        Raises:
+            OtherConfigError: If the other record is that of another study or scale.
+        """
         if (other.name, other.scale) != (self.name, self.scale):
-            return self
+            raise OtherConfigError(
+                f"the folder holds the study {other.name} at scale {other.scale}, not {self.name} at {self.scale}. "
+                "Choose another folder with --out."
+            )
         others = {arm.key: arm for arm in other.arms}
         arms = [replace(arm, runs=_united(arm.runs, others[arm.key].runs)) if arm.key in others else arm
                 for arm in self.arms]  # fmt: skip
@@ -142,15 +152,18 @@ def read_study(folder: Path | str) -> StudyRecord:
     """
     path = Path(folder) / STUDY
     try:
-        values: dict[str, Any] = json.loads(path.read_text())
+        values = read_object(path)
         if values["format"] != FORMAT:
             raise ConfigError(
-                f"{path} has format {values['format']!r}, but this version reads format {FORMAT}: run the study again"
+                f"{path} has format {values['format']!r}, but this version reads format {FORMAT}: run the study "
+                "again in another folder, with --out"
             )
         arms = tuple(
             ArmRecord(
                 **{
                     **arm,
+                    "group": dict(arm["group"]),
+                    "config": dict(arm["config"]),
                     "published": tuple(Published(**each) for each in arm["published"]),
                     "runs": _runs(arm["runs"]),
                     "layers": tuple(arm.get("layers", ())),
@@ -163,35 +176,20 @@ def read_study(folder: Path | str) -> StudyRecord:
                 name=search["name"],
                 fields=tuple(search["fields"]),
                 points=tuple(
-                    PointRecord(values=point["values"], runs=_runs(point["runs"])) for point in search["points"]
+                    PointRecord(values=dict(point["values"]), runs=_runs(point["runs"])) for point in search["points"]
                 ),
+                config=dict(search.get("config", {})),
             )
             for search in values.pop("searches")
         )
         values |= {name: tuple(values[name]) for name in ("seeds", "figures", "only", "omitted")}
         return StudyRecord(**values, arms=arms, searches=searches)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is not a study folder: {path} cannot be read ({error})") from error
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} cannot be parsed: {type(error).__name__} {error}") from error
-
-
-def find_studies(name: Path | str) -> list[Path]:
-    """The folders that a user means: a study's folder, or those of a study's name at all scales that were run.
-
-    Raises:
-        ConfigError: If there is none; the message lists the studies that there are.
-    """
-    folder = Path(name)
-    if (folder / STUDY).exists():
-        return [folder]
-    named = [STUDIES / folder, *(STUDIES / f"{name}-{scale}" for scale in SCALES)]
-    found = [path for path in named if (path / STUDY).exists()]
-    if not found:
-        there = sorted(path.parent.name for path in STUDIES.glob(f"*/{STUDY}"))
-        listed = f"{STUDIES}/ contains {', '.join(there)}" if there else "see `spatialgrad study run --help`"
-        raise ConfigError(f"no study found in {folder} or {STUDIES}/{folder}-SCALE (no {STUDY}); {listed}")
-    return found
+    except FileNotFoundError as error:
+        raise ConfigError(f"{folder} is not a study folder: it has no {STUDY}") from error
+    except DamagedFileError as error:
+        raise ConfigError(f"{folder}: {error}. {REPAIR}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be parsed ({short(error)}). {REPAIR}") from error
 
 
 def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
@@ -203,5 +201,28 @@ def best_file(study: Path, search: str) -> Path:
     return study / "searches" / search / BEST
 
 
+def read_best(study: Path, search: str) -> dict[str, Any] | None:
+    """The values that a search has chosen, or None.
+
+    Raises:
+        DamagedFileError: If the file cannot be read.
+    """
+    path = best_file(study, search)
+    if not path.resolve().is_relative_to(study.resolve()):
+        return None
+    try:
+        values = read_object(path).get("values")
+    except FileNotFoundError:
+        return None
+    if not isinstance(values, dict) or not values:
+        raise DamagedFileError(f"{path.name} has no values")
+    return values
+
+
 def _runs(values: list[dict[str, Any]]) -> tuple[RunRecord, ...]:
     return tuple(RunRecord(**each) for each in values)
+
+
+def start_field(task: str) -> str:
+    """The field that names the run which a training starts from: its backbone or, for classification, its scales."""
+    return "repopt.scales" if task == "classification" else "model.backbone"

@@ -85,6 +85,7 @@ def equivalence(tmp_path):
             for step in range(1000)
         ]
         (folder / "distances.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (folder / "config.json").write_text(json.dumps({"budget": {"epochs": 1}}))
         (folder / "result.json").write_text(json.dumps({"value": 1.0, "metric": "distance"}))
     record(arms, seeds=(0,), metric="distance", figures=("distances",)).write(tmp_path)
     return tmp_path

@@ -12,7 +12,8 @@ from spatialgrad.report.figures.dependence import by_distance, over_distance
 from spatialgrad.report.figures.kernel_magnitudes import magnitudes_of_run
 from spatialgrad.report.figures.kernel_similarity import similarity
 from spatialgrad.report.figures.layers import thirds
-from spatialgrad.report.load import Scalings, load_results
+from spatialgrad.report.load import load_results
+from spatialgrad.report.scalings_log import Scalings
 from spatialgrad.train.runs.checkpoint import save_checkpoint
 from support.report import arm, record, write_run
 
@@ -112,9 +113,10 @@ def test_dependence_needs_a_measurement(tmp_path):
     path = tmp_path / "runs/sgs/seed0/scalings.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({**line, "dependence": {"stem": "?"}}) + "\n" for line in lines))
-    (figure,) = build_figures(load_results(there.folder), "f")
+    there = load_results(there.folder)
+    (figure,) = build_figures(there, "f")
     assert "no data yet" in figure.alt
-    (run,) = load_results(there.folder).shown[1].runs
+    (run,) = there.shown[1].runs
     assert "scalings.jsonl has no matrix for stem" in run.problems
     assert run.scalings
 

@@ -2,12 +2,16 @@
 
 import base64
 import json
+import re
+from dataclasses import replace
 
 import pytest
+from markdown_it import MarkdownIt
 
 from spatialgrad.report.render.html import script_data
 from spatialgrad.report.render.markdown import inline
 from spatialgrad.report.write import write_report
+from spatialgrad.studies.record import RunRecord
 from spatialgrad.studies.run.status import record_failure
 from support.report import arm, made_up, record, write_run
 
@@ -119,6 +123,32 @@ def test_markdown_has_its_own_structure_only(hostile):
 def test_inline_text():
     assert inline("a|b\nc`d`") == r"a\|b c\`d\`"
     assert inline("<b> & *x* _y_ [z](w) \\") == r"&lt;b&gt; &amp; \*x\* \_y\_ \[z\](w) \\"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://example.org/x", "see http://example.org", "WWW.example.org", "ftp://example.org", "someone@example.org"],
+)
+def test_addresses_do_not_become_links(address):
+    text = inline(address)
+    assert not re.search(r"://|www\.|\w@", text, re.IGNORECASE)
+    assert text.replace("<!-- -->", "") == address
+    markdown = MarkdownIt("commonmark").render(text)
+    assert "<a " not in markdown
+
+
+def test_control_characters_are_replaced(tmp_path):
+    arms = [arm("a", "Or\x00igin\x1b[31m\x07", {"D": "\u202ex\x85"}, (0,))]
+    write_run(tmp_path / "runs/a/seed0", 0.5, layers=[("conv\x00\x08\ufffe", 3)])
+    record_failure(tmp_path / "runs/a/seed1", "\x1b]0;title\x07 failed\x00", 1)
+    arms[0] = replace(arms[0], runs=(*arms[0].runs, RunRecord(folder="runs/a/seed1", seed=1)))
+    figures = ("cost", "learning-curves", "overhead", "scalings", "dependence", "centre-share")
+    record(arms, seeds=(0, 1), title="T\x00\x1b", figures=figures).write(tmp_path)
+    page = write_report([tmp_path])
+    for path in (page, page.with_name("report.md")):
+        text = path.read_text()
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), path.name
+        assert "igin" in text
 
 
 def test_data_of_scripts():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -14,23 +13,13 @@ import pytest
 
 from spatialgrad.train import read_lines, read_result
 from spatialgrad.train.runs.folder import is_locked
-from support.common import python_environment
+from support.ray import environment, start, wait_while_running
 from support.studies import sessions, tiny_config
 from support.training import assert_same_run, quietly, wait_for
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
-# In a process of its own: Ray changes what a process does at signals and at its end.
-COMMAND = """
-import sys
-from support.studies import run_command
-sys.exit(run_command({"epochs": 12, "failing": True}, *sys.argv[1:]))
-"""
-
-
-TOKEN = secrets.token_hex(32)
-"""Of the cluster that these tests start, and of those who may use it."""
 CLUSTER = """
 import ray
 options = {"include_dashboard": False, "object_store_memory": 80 << 20, "log_to_driver": False}
@@ -44,31 +33,12 @@ input()
 def cluster():
     """The address of a cluster with two CPUs, which ends with the process that has started it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_environment()
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
     )
     address = process.stdout.readline().split()
     assert address[:1] == ["address"]
     yield address[1]
     process.communicate("\n", timeout=120)
-
-
-def _environment():
-    return {
-        **python_environment(),
-        **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
-        "RAY_worker_niceness": "0",  # other tests run beside this one
-    }
-
-
-def wait_while_running(process, condition, timeout=300):
-    wait_for(lambda: condition() or process.poll() is not None, timeout)
-    assert process.poll() is None, process.communicate()
-
-
-def start(cluster, folder, *more):
-    arguments = ["study", "run", "tiny", "--scale", "pocket", "--out", folder, "--launcher", "ray", "--threads", "1"]
-    command = [sys.executable, "-c", COMMAND, *map(str, [*arguments, "--ray-address", cluster, *more])]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment())
 
 
 def parent(process):

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.run.runner import LAUNCH_LOCK, prepare
+from spatialgrad.studies.run.folders import prepare
+from spatialgrad.studies.run.runner import LAUNCH_LOCK
 from spatialgrad.studies.run.status import record_failure, run_status
 from spatialgrad.studies.study import Arm
-from spatialgrad.train import ConfigError, InterruptedTraining, OtherConfigError
+from spatialgrad.train import ConfigError, InterruptedTraining
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.runs.folder import locked
 from support.studies import InProcess, console, results, run_here, tiny_config, tiny_study
@@ -88,6 +89,28 @@ def test_a_run_that_fails_elsewhere_is_not_tried_here(tmp_path):
     assert not (second.folder / "failure.json").exists()
 
 
+def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypatch):
+    """What failed before a command started, and what after, does not depend on anybody's clock."""
+    study = tiny_study()
+    first, second = make_plan(study, "pocket", tmp_path).jobs
+    first.folder.mkdir(parents=True)
+    prepare(first)
+    with monkeypatch.context() as patch:
+        patch.setattr("time.time", lambda: 4e9)
+        record_failure(first.folder, "from the future", 1)
+
+    def fail_elsewhere(folder):
+        with monkeypatch.context() as patch:
+            patch.setattr("time.time", lambda: 0.0)
+            second.folder.mkdir(parents=True)
+            prepare(second)
+            record_failure(second.folder, "from the past", 1)
+
+    outcome, launcher = run_here(study, tmp_path, launcher=InProcess(before=fail_elsewhere))
+    assert launcher.order == [first.folder]
+    assert outcome.failed == {second.folder: "from the past"}
+
+
 def test_a_signal_stops_between_runs(tmp_path):
     stop = Stop(lambda text: None)
 
@@ -131,8 +154,10 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     folder = make_plan(study, "pocket", tmp_path).jobs[0].folder
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
-    with pytest.raises(OtherConfigError, match=r"--epochs: 1 there, 2 requested"):
-        run_here(study, tmp_path)
+    outcome, launcher = run_here(study, tmp_path)
+    assert "--epochs: 1 there, 2 requested" in outcome.blocked[folder]
+    assert folder not in launcher.order
+    assert len(outcome.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back
         pass
 

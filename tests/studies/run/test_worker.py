@@ -6,7 +6,7 @@ import sys
 
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.run import worker
-from spatialgrad.studies.run.runner import prepare
+from spatialgrad.studies.run.folders import prepare
 from support.common import python_environment
 from support.studies import tiny_study
 

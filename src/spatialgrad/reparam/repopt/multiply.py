@@ -94,7 +94,11 @@ class RepOptScaling:
             raise ValueError("The state_dict belongs to other layers.")
         for name, layer in there.items():
             for mine, other in zip(self.scales[name], layer, strict=True):
-                if (mine is None) != (other is None) or (mine is not None and not torch.equal(mine, other.to(mine))):
+                if mine is None or other is None:
+                    same = mine is other
+                else:
+                    same = torch.equal(mine, other.to(mine))
+                if not same:
                     raise ValueError(f"The state_dict has other scales for {name!r}.")
 
     def __repr__(self) -> str:

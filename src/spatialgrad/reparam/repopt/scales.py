@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from spatialgrad.reparam.block import named_blocks
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
-from spatialgrad.reparam.repopt.block import LayerScales, ScaledConvBranch, check_scales
+from spatialgrad.reparam.repopt.block import LayerScales, ScaledConvBranch, ScaledIdentityBranch, check_scales
 from spatialgrad.torch_utils.modules import named_convolutions
 
 __all__ = ["repopt_init_", "repopt_multipliers", "searched_scales"]
@@ -28,9 +28,8 @@ def searched_scales(model: nn.Module) -> dict[str, LayerScales]:
         branches = dict(block.named_branches())
         kxk, pointwise, identity = (branches.get(key) for key in ("kxk", "1x1", "identity"))
         if isinstance(kxk, ScaledConvBranch) and isinstance(pointwise, ScaledConvBranch):
-            found[name] = LayerScales(
-                kxk.scale.clone(), pointwise.scale.clone(), None if identity is None else identity.scale.clone()
-            )
+            own = identity.scale.clone() if isinstance(identity, ScaledIdentityBranch) else None
+            found[name] = LayerScales(kxk.scale.clone(), pointwise.scale.clone(), own)
     if not found:
         raise ValueError("The model has no blocks of RepOpt(): convert it with reparameterize_(model, RepOpt()) first.")
     return found
@@ -55,12 +54,12 @@ def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, p
         raise ValueError(f"power must be 1 or 2, got {power}.")
     multipliers = {}
     for name, conv in _layers(model, scales).items():
-        layer, like = scales[name], conv.weight
+        layer, like, geometry = scales[name], conv.weight, ConvGeometry.of(conv)
         factors = torch.ones_like(like) * _powered(layer.kxk, power, like)
-        row, column = centre(conv.kernel_size)
+        row, column = centre(geometry.kernel_size)
         factors[:, :, row, column] += _powered(layer.pointwise, power, like)[..., 0, 0]
         if layer.identity is not None:
-            factors += identity_kernel(conv.in_channels, conv.kernel_size, groups=conv.groups).to(like)
+            factors += identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(like)
         multipliers[name] = factors
     return multipliers
 
@@ -83,7 +82,7 @@ def repopt_init_(model: nn.Module, scales: Mapping[str, LayerScales]) -> None:
             pointwise, geometry.kernel_size, centre(geometry.kernel_size)
         )
         if layer.identity is not None:
-            eye = identity_kernel(conv.in_channels, conv.kernel_size, groups=conv.groups).to(like)
+            eye = identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(like)
             weight = weight + eye * _powered(layer.identity, 1, like)
         like.copy_(weight)
 

@@ -5,6 +5,7 @@ An embedded drawing keeps its text as text, uses the page's colours (light, dark
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 import warnings
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from spatialgrad.report.examples import Examples
-from spatialgrad.report.load import ArmResults, RunResults, StudyResults
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,6 +108,8 @@ def draw(
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
+    del figure, axes
+    gc.collect()  # a drawing is full of cycles, and takes tens of MB until they are collected
     return adopt(buffer.getvalue(), prefix)
 
 

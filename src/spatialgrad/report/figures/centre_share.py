@@ -7,7 +7,8 @@ from typing import Any
 
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, plain, speaking
 from spatialgrad.report.figures.layers import THIRDS, mean_by_third, one_per_arm, positions, runs_by_seed
-from spatialgrad.report.load import Matrix, Scalings, StudyResults
+from spatialgrad.report.results import StudyResults
+from spatialgrad.report.scalings_log import Matrix, Scalings
 from spatialgrad.report.statistics import rank_correlation
 from spatialgrad.report.tables.cells import signed
 
@@ -17,15 +18,15 @@ SMALLEST_CHANGE = 0.05
 
 def centre_share(study: StudyResults, prefix: str) -> PageFigure | None:
     """The share of the centre in G over depth, at the first and the last update, and over time; one seed per arm."""
-    shown = one_per_arm(runs_by_seed(study))
+    shown = [(arm, run.scalings.read()) for arm, run in one_per_arm(runs_by_seed(study))]
     if not shown:
         return None
 
     def paint(axes: Sequence[Any]) -> None:
-        for number, (arm, run) in enumerate(shown):
+        for number, (arm, updates) in enumerate(shown):
             left, right = axes[2 * number : 2 * number + 2]
             left.set_title(plain(arm.name, 40))
-            for update, style in ((run.scalings[0], "--"), (run.scalings[-1], "o-")):
+            for update, style in ((updates[0], "--"), (updates[-1], "o-")):
                 shares = list(centre_shares(update).values())
                 left.plot(range(1, len(shares) + 1), shares, style, color=colour(0), ms=3.5, lw=1.4)
             left.set_xlabel("layer")
@@ -33,7 +34,7 @@ def centre_share(study: StudyResults, prefix: str) -> PageFigure | None:
             for index, name in enumerate(THIRDS):
                 points = [
                     (update.epoch, means[name])
-                    for update in run.scalings
+                    for update in updates
                     if name in (means := mean_by_third(centre_shares(update)))
                 ]
                 if points:
@@ -43,7 +44,7 @@ def centre_share(study: StudyResults, prefix: str) -> PageFigure | None:
                 ax.xaxis.get_major_locator().set_params(integer=True)
 
     size = (7.0, 2.5 * len(shown))
-    found = [f"{arm.name}: {observed(run.scalings)}" for arm, run in shown]
+    found = [f"{arm.name}: {observed(updates)}" for arm, updates in shown]
     return PageFigure(
         name="centre-share",
         title="Focus of the scalings on the centre",

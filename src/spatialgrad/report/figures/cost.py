@@ -17,7 +17,7 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
-from spatialgrad.report.load import StudyResults
+from spatialgrad.report.results import StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 from spatialgrad.report.tables.cost import time_unit

@@ -17,10 +17,10 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
-from spatialgrad.report.load import ArmResults, RunResults, StudyResults
-from spatialgrad.report.reading import number
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import metric_name
+from spatialgrad.studies.files import number
 
 LARGEST_STEPS = 400
 """Largest number of points of a curve; longer ones are thinned."""
@@ -124,10 +124,8 @@ def _curve(arm: ArmResults, name: str) -> dict[int, Summary]:
     """Summaries over seeds in per cent, by epoch (from 1)."""
     values: dict[int, list[float]] = {}
     for run in relevant_runs(arm):
-        for entry in run.metrics:
-            epoch, value = number(entry, "epoch"), number(entry, name)
-            if epoch is not None and value is not None:
-                values.setdefault(int(epoch) + 1, []).append(100 * value)
+        for epoch, value in zip(*run.curves.get(name, ((), ())), strict=True):
+            values.setdefault(epoch, []).append(value)
     summaries = {epoch: summarize(values[epoch]) for epoch in _thinned(sorted(values))}
     return {epoch: summary for epoch, summary in summaries.items() if summary is not None}
 

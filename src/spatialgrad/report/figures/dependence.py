@@ -6,20 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
+from itertools import islice
 from typing import Any
 
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, plain, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, share_colour
 from spatialgrad.report.figures.layers import (
+    MOST_ARMS,
     THIRDS,
     evenly,
-    one_per_arm,
     positions,
     published_layers,
-    runs_by_seed,
     thirds,
 )
-from spatialgrad.report.load import Matrix, StudyResults
+from spatialgrad.report.results import StudyResults
+from spatialgrad.report.scalings_log import Matrix
 
 NEIGHBOURS = {1.0: 0, math.sqrt(2): 1}
 """Distances of the eight neighbours, and the colour index of each."""
@@ -27,13 +28,13 @@ NEIGHBOURS = {1.0: 0, math.sqrt(2): 1}
 
 def dependence(study: StudyResults, prefix: str) -> PageFigure | None:
     """S over pixel distance and over depth, and S itself for some layers; one seed per arm."""
-    measured = [(arm, run) for arm, run in runs_by_seed(study) if any(update.dependence for update in run.scalings)]
-    shown = one_per_arm(measured)
+    by_arm = ((arm, (run for run in arm.runs if run.scalings.measured)) for arm in study.shown)
+    shown = list(islice(((arm, run) for arm, runs in by_arm for run in islice(runs, 1)), MOST_ARMS))
     if not shown:
         return None
     parts, spoken, width = [], [], 0.0
     for number, (arm, run) in enumerate(shown):
-        updates = [update for update in run.scalings if update.dependence]
+        updates = [update for update in run.scalings.read() if update.dependence]
         first, last = updates[0], updates[-1]
         # Layers whose inputs carry no information have no S.
         layers = [name for name in last.layers if name in last.dependence]

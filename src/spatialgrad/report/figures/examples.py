@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spatialgrad.report.figures.base import PageFigure
-from spatialgrad.report.load import StudyResults
+from spatialgrad.report.results import StudyResults
 
 MOST_EXAMPLES, MOST_ARMS = 3, 8
 

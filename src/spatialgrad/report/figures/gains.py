@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spatialgrad.report.figures.base import INK, Key, PageFigure, colour, draw, plain, series_of, speaking
-from spatialgrad.report.load import ArmResults, StudyResults
+from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison
 from spatialgrad.report.tables.cells import metric_name, signed
 from spatialgrad.report.tables.results import compare_all

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from spatialgrad.report.figures.base import plain
-from spatialgrad.report.load import Matrix
+from spatialgrad.report.scalings_log import Matrix
 
 DIVERGING = ("#2166ac", "#f7f7f7", "#b2182b")
 """0 is blue, 1 nearly white, the largest value red."""

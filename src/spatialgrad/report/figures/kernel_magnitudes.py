@@ -10,8 +10,9 @@ from torch import Tensor
 from spatialgrad.report.figures.base import NO_DATA, PageFigure, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
 from spatialgrad.report.figures.layers import centre_of, evenly, published_layers
-from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
-from spatialgrad.report.reading import matrix
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
+from spatialgrad.report.scalings_log import Matrix
+from spatialgrad.studies.files import matrix
 from spatialgrad.train.errors import CheckpointError
 from spatialgrad.train.runs.checkpoint import read_checkpoint
 from spatialgrad.train.runs.folder import CHECKPOINT, PREVIOUS_CHECKPOINT
@@ -39,8 +40,8 @@ def kernel_magnitudes(study: StudyResults, prefix: str) -> PageFigure | None:
             unfinished.append(f"{arm.name} ({run.epoch} of {run.epochs} epochs)")
         names = names or published_layers(arm, list(layers)) or evenly(list(layers), 3)
         found.append(("|W|", arm.name, [layers.get(name) for name in names]))
-        if run.scalings:
-            found.append(("G", arm.name, [run.scalings[-1].layers.get(name) for name in names]))
+        if (update := run.scalings.last) is not None:
+            found.append(("G", arm.name, [update.layers.get(name) for name in names]))
     title = "Kernel magnitudes with and without scaling"
     damaged = f" Omitted: {'; '.join(problems)}." if problems else ""
     under_way = f" Not fully trained: {'; '.join(unfinished)}." if unfinished else ""
@@ -80,11 +81,18 @@ def magnitudes_of_run(folder: Path | str) -> dict[str, Matrix | None]:
     there = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := Path(folder) / name).exists()]
     if not there:
         raise CheckpointError(f"{folder} has no checkpoint yet")
-    weights: Mapping[str, Tensor] = read_checkpoint(there[0])["model"]
+    content = read_checkpoint(there[0])
+    weights = content.get("model") if isinstance(content, Mapping) else None
+    if not isinstance(weights, Mapping):
+        raise CheckpointError(f"{there[0]} holds no weights")
     return {
         name.removesuffix(".weight"): matrix(kernel_magnitude(weight).tolist())
         for name, weight in weights.items()
-        if name.endswith(".weight") and weight.dim() == 4 and weight[0, 0].numel() > 1
+        if isinstance(weight, Tensor)
+        and str(name).endswith(".weight")
+        and weight.dim() == 4
+        and 0 not in weight.shape
+        and weight[0, 0].numel() > 1
     }
 
 

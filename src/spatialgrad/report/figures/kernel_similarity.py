@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, series_of, speaking
 from spatialgrad.report.figures.kernel_magnitudes import magnitudes_of_run, run_with_weights
 from spatialgrad.report.figures.layers import MOST_ARMS
-from spatialgrad.report.load import ArmResults, Matrix, StudyResults
+from spatialgrad.report.results import ArmResults, StudyResults
+from spatialgrad.report.scalings_log import Matrix
 from spatialgrad.report.statistics import correlation
 from spatialgrad.report.tables.cells import signed
 from spatialgrad.train.errors import CheckpointError
@@ -19,7 +21,7 @@ Curve = dict[int, float]
 
 def kernel_similarity(study: StudyResults, prefix: str) -> PageFigure | None:
     """Correlation of G and mean |W| over the positions of each kernel; the reference's weights are the control."""
-    panels = [(arm, curves) for arm in study.shown if (curves := _curves(study, arm))][:MOST_ARMS]
+    panels = list(islice(((arm, curves) for arm in study.shown if (curves := _curves(study, arm))), MOST_ARMS))
     if not panels:
         return None
     series, spoken = series_of(study), []
@@ -74,14 +76,15 @@ def similarity(scalings: Mapping[str, Matrix], magnitudes: Mapping[str, Matrix |
 def _curves(study: StudyResults, arm: ArmResults) -> list[tuple[ArmResults, Curve]]:
     """For an arm with measured scalings: the similarity to its own weights, and to those of its reference."""
     own = run_with_weights(arm)
-    if own is None or not own.scalings:
+    update = own.scalings.last if own is not None else None
+    if own is None or update is None:
         return []
     reference = study.reference(arm)
     found = []
     for other in (arm, *([reference] if reference is not None else [])):
         run = own if other is arm else run_with_weights(other)
         try:
-            curve = similarity(own.scalings[-1].layers, magnitudes_of_run(run.folder)) if run else {}
+            curve = similarity(update.layers, magnitudes_of_run(run.folder)) if run else {}
         except CheckpointError:  # the figure of kernel magnitudes gives the reason
             continue
         if curve:

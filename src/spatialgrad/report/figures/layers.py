@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
+from spatialgrad.report.scalings_log import Matrix
 
 MOST_ARMS = 4
 THIRDS = ("early layers", "middle layers", "late layers")

@@ -16,7 +16,8 @@ from spatialgrad.report.figures.layers import (
     published_layers,
     runs_by_seed,
 )
-from spatialgrad.report.load import ArmResults, Matrix, RunResults, StudyResults
+from spatialgrad.report.results import ArmResults, RunResults, StudyResults
+from spatialgrad.report.scalings_log import Matrix
 
 MOST_UPDATES, MOST_RUNS, MOST_LAYERS = 12, 24, 35
 
@@ -53,8 +54,9 @@ def scalings(study: StudyResults, prefix: str) -> PageFigure | None:
 
 
 def _overview(arm: ArmResults, run: RunResults) -> tuple[str, float, list[str]]:
-    first, last = run.scalings[0], run.scalings[-1]
-    updates = {id(each): each for each in (first, run.scalings[(len(run.scalings) - 1) // 2], last)}.values()
+    there = run.scalings.read()
+    first, last = there[0], there[-1]
+    updates = {id(each): each for each in (first, there[(len(there) - 1) // 2], last)}.values()
     names = evenly(list(last.layers), MOST_LAYERS)
     largest = scale_of(G for update in updates for G in update.layers.values())
     rows = [
@@ -71,14 +73,15 @@ def _overview(arm: ArmResults, run: RunResults) -> tuple[str, float, list[str]]:
 
 
 def _data(arm: ArmResults, run: RunResults) -> dict[str, Any]:
-    updates = evenly(run.scalings, MOST_UPDATES)
+    there = run.scalings.read()
+    updates = evenly(there, MOST_UPDATES)
     layers = list(updates[-1].layers)
     return {
         "arm": arm.name,
         "seed": run.seed,
         "layers": layers,
         "epochs": [update.epoch for update in updates],
-        "updates": len(run.scalings),
+        "updates": len(there),
         "G": [[_rounded(update.layers.get(name)) for name in layers] for update in updates],
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, plain, speaking
 from spatialgrad.report.figures.heatmap import opening, readable_on, sequential
-from spatialgrad.report.load import ArmResults, SearchResults, StudyResults
+from spatialgrad.report.results import ArmResults, SearchResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from spatialgrad.report.render.characters import without_controls
 from spatialgrad.report.sections import Section
 
 
@@ -33,7 +34,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
     # Drawings are generated markup, whose texts are already escaped.
     environment.filters["drawing"] = Markup
     style, script = _file("style.css"), _file("script.js")
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         sections=sections,
         written=written,
         title=sections[0].title if len(sections) == 1 else "spatialgrad studies",
@@ -41,6 +42,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
         script=Markup(script),
         policy=content_policy(script),
     )
+    return without_controls(page)
 
 
 def content_policy(script: str) -> str:

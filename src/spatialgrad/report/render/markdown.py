@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from spatialgrad.report.render.characters import without_controls
 from spatialgrad.report.sections import Section
 from spatialgrad.report.tables.cells import Cell, Table
+
+ADDRESS = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+"""Where a renderer would recognise an address and make it a link."""
+NO_LINK = "<!-- -->"
+"""Invisible, and no part of an address."""
 
 
 def render_markdown(sections: Sequence[Section], written: str) -> str:
@@ -38,10 +44,11 @@ def table(each: Table) -> str:
 
 
 def inline(text: str) -> str:
-    """A text in one line, with all Markdown and HTML syntax escaped."""
-    text = re.sub(r"\s+", " ", text).strip().replace("\\", "\\\\")
+    """A text in one line, with all Markdown and HTML syntax escaped, and without control characters."""
+    text = re.sub(r"\s+", " ", without_controls(text)).strip().replace("\\", "\\\\")
     text = re.sub(r"([`*_{}\[\]|~$#!])", r"\\\1", text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return ADDRESS.sub(NO_LINK, text)
 
 
 def _section(section: Section, heading: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spatialgrad.report.load import ArmResults
+from spatialgrad.report.results import ArmResults
 from spatialgrad.report.statistics import Comparison, Summary
 from spatialgrad.studies.study import Published
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spatialgrad.report.load import ArmResults, StudyResults
-from spatialgrad.report.reading import number
+from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import (
     Cell,
@@ -23,6 +22,7 @@ from spatialgrad.report.tables.cells import (
     seeds_cell,
     spread,
 )
+from spatialgrad.studies.files import number
 
 
 def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:

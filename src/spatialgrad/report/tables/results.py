@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spatialgrad.report.load import ArmResults, StudyResults
+from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import (
     Cell,

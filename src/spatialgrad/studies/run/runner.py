@@ -6,36 +6,41 @@ several that share a file system, therefore divide its runs among them.
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
+from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.kept import keep_record, keep_run
-from spatialgrad.studies.plan import Job, Plan, start_field
-from spatialgrad.studies.record import STUDY, read_study
+from spatialgrad.studies.plan import Job, Plan
+from spatialgrad.studies.record import STUDY, read_study, start_field
 from spatialgrad.studies.run.console import StudyReporter, counted
+from spatialgrad.studies.run.folders import planning, prepare
 from spatialgrad.studies.run.launch import Ended, Launcher
 from spatialgrad.studies.run.search import GridSearch
-from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, record_failure
-from spatialgrad.train.config.io import to_dict, with_values
+from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, read_failure, read_headline, record_failure
+from spatialgrad.train.config.io import with_values
 from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.errors import FolderInUseError, InterruptedTraining, StorageError
+from spatialgrad.train.errors import (
+    ConfigError,
+    DamagedFileError,
+    FolderInUseError,
+    InterruptedTraining,
+    OtherConfigError,
+)
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.folder import CONFIG, RESULT, claim, is_locked, locked, read_config, write_json
+from spatialgrad.train.runs.folder import RESULT, is_locked, locked
 
-LAUNCH_LOCK, PLAN_LOCK = "launch.lock", "plan.lock"
+LAUNCH_LOCK = "launch.lock"
 POLL = 0.5
 """Seconds between two looks at what other commands do."""
-PATIENCE = 60.0
-"""Seconds to wait for another command that is planning."""
 
 
 @dataclass
@@ -45,7 +50,7 @@ class Outcome:
     finished: set[Path] = field(default_factory=set)
     failed: dict[Path, str] = field(default_factory=dict)
     blocked: dict[Path, str] = field(default_factory=dict)
-    """Runs that could not start because a run they depend on failed."""
+    """Runs that could not start: a run they depend on failed, or their folders hold something else."""
 
     def __contains__(self, folder: Path) -> bool:
         return folder in self.finished or folder in self.failed or folder in self.blocked
@@ -122,8 +127,9 @@ class Runner:
     ) -> None:
         self.plan, self.launcher, self.reporter, self.stop, self.processes = plan, launcher, reporter, stop, processes
         self.outcome = Outcome()
-        self._began = time.time()
         self._jobs = {job.folder: job for job in plan.jobs}
+        # What failed earlier is tried again. Clocks of several machines disagree, hence the content.
+        self._earlier = {folder: content for folder in self._jobs if (content := _content(folder / FAILURE))}
         self._claims: dict[Path, ExitStack] = {}
         with planning(plan.folder):
             record = plan.record
@@ -134,6 +140,7 @@ class Runner:
             self._kept = None if keep is None else keep / plan.folder.resolve().name
             if self._kept is not None:
                 keep_record(record, self._kept)
+            self._record = record
             self._searches = [GridSearch(plan.folder, record, reporter.message) for record in plan.searches]
 
     def run(self) -> Outcome:
@@ -182,7 +189,11 @@ class Runner:
                 return False
             if is_locked(job.folder) or (job.folder / RESULT).exists() or self._failed_elsewhere(job.folder):
                 return False
-            prepare(complete)
+            try:
+                prepare(complete)
+            except (ConfigError, OtherConfigError) as error:
+                self._block(job, str(error))
+                return False
             forget_failure(job.folder)
             for search in self._searches:
                 search.begin(job.folder)
@@ -210,7 +221,7 @@ class Runner:
                 return None
             if not (job.backbone / RESULT).exists():
                 return None
-            config = with_values(config, {start_field(config): job.backbone.resolve()})
+            config = with_values(config, {start_field(config.task): job.backbone.resolve()})
         return replace(job, config=config)
 
     def _block(self, job: Job, reason: str) -> None:
@@ -229,14 +240,20 @@ class Runner:
 
     def _collect(self) -> None:
         """Collect runs that have finished, here or elsewhere, or failed elsewhere since this command started."""
+        planned: dict[str, dict[str, Any]] = {}
         for folder, job in self._jobs.items():
             if folder in self.outcome or folder in self._claims:
                 continue
             if (folder / RESULT).exists():
-                self.outcome.finished.add(folder)
-                if self._kept is not None:
-                    keep_run(self.plan.folder, str(folder.relative_to(self.plan.folder)), self._kept)
-                self.reporter.finished(job)
+                planned = planned or planned_values(self.plan.folder, self._record)
+                if problem := self._problem(folder, planned[folder.relative_to(self.plan.folder).as_posix()]):
+                    self.outcome.failed[folder] = problem
+                    self.reporter.failed(job, problem)
+                else:
+                    self.outcome.finished.add(folder)
+                    if self._kept is not None:
+                        keep_run(self.plan.folder, str(folder.relative_to(self.plan.folder)), self._kept)
+                    self.reporter.finished(job)
             elif (message := self._failed_elsewhere(folder)) is not None:
                 self.outcome.failed[folder] = message
                 self.reporter.failed(job, message)
@@ -245,11 +262,23 @@ class Runner:
 
     def _failed_elsewhere(self, folder: Path) -> str | None:
         """Why a run failed after this command started; one that failed earlier is tried again."""
-        path = folder / FAILURE
-        if not path.exists() or is_locked(folder):
+        content = _content(folder / FAILURE)
+        if not content or content == self._earlier.get(folder) or is_locked(folder):
             return None
-        failure = json.loads(path.read_text())
-        return str(failure["message"]) if failure["time"] >= self._began else None
+        try:
+            return read_failure(folder)
+        except DamagedFileError as error:
+            return str(error)
+
+    def _problem(self, folder: Path, planned: Mapping[str, Any]) -> str:
+        """Why a finished run does not count: it is not the planned one, or its files are damaged."""
+        try:
+            problem = other_run(folder, planned)
+            if not problem:
+                read_headline(folder)
+        except DamagedFileError as error:
+            return f"{folder}: {error}. Restore the file, or delete {RESULT} to finish the run again."
+        return f"{folder}: {problem}. Move the folder away to train the planned run." if problem else ""
 
     def _leave(self) -> None:
         self.launcher.stop()
@@ -261,38 +290,9 @@ class Runner:
         )
 
 
-def prepare(job: Job) -> None:
-    """Write a run's config into its folder, or check the one that is there.
-
-    Raises:
-        OtherConfigError: If the folder holds a run with another config.
-    """
-    config = checked = replace(job.config, out=job.folder)
-    if job.backbone is not None and (job.folder / CONFIG).exists():
-        # The study's folder may have been moved, together with its backbones.
-        there = read_config(job.folder)
-        checked = replace(config, model=there.model, repopt=there.repopt)
-    claim(job.folder, checked)
-    if read_config(job.folder) != config:
-        # They differ only in where the run computes; the rest was checked.
-        write_json(job.folder / CONFIG, to_dict(config))
-
-
-@contextmanager
-def planning(folder: Path) -> Iterator[None]:
-    """Lock a study while it is planned or a search is decided; waits for other commands that do the same.
-
-    Raises:
-        StorageError: If another command does not release it in time.
-    """
-    deadline = time.monotonic() + PATIENCE
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(locked(folder, PLAN_LOCK))
-                break
-            except FolderInUseError as error:
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{folder} has been locked for {PATIENCE:.0f} s: {error}") from error
-                time.sleep(0.05)
-        yield
+def _content(path: Path) -> bytes:
+    """The content of a file; empty if there is none, or it is being replaced."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

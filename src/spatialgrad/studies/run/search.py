@@ -6,20 +6,22 @@ folder was abandoned: whoever locks the folder takes over the trial, and the tra
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.studies.record import PointRecord, SearchRecord, best_file
+from spatialgrad.studies.record import PointRecord, SearchRecord, best_file, read_best
 from spatialgrad.studies.run.status import read_headline
+from spatialgrad.train.errors import DamagedFileError
 from spatialgrad.train.runs.folder import RESULT, write_json
 
 if TYPE_CHECKING:
     import optuna
 
 JOURNAL, DAMAGED = "searches.log", "searches.damaged.log"
+DAMAGED_BEST = "best.damaged.json"
 
 
 class GridSearch:
@@ -32,7 +34,7 @@ class GridSearch:
     """
 
     def __init__(self, folder: Path, record: SearchRecord, report: Callable[[str], None] = print) -> None:
-        self.folder, self.record = folder, record
+        self.folder, self.record, self._report = folder, record, report
         self._storage, self._study = _opened(folder, record.name, report)
         self._ended: set[int] = set()
         self._enqueue()
@@ -58,9 +60,9 @@ class GridSearch:
         for number, point in enumerate(self.record.points):
             if number in self._ended:
                 continue
-            value = point_value(self.folder, point)
             runs = self.runs_of(number)
             has_failed = any(run in failed for run in runs)
+            value = None if has_failed else point_value(self.folder, point)
             if value is None and not (has_failed and all(run in failed or (run / RESULT).exists() for run in runs)):
                 continue
             trial = self._newest(number)
@@ -82,7 +84,13 @@ class GridSearch:
         The choice is final, even when failed points are tried again later: arms may already be trained with it.
         """
         path = best_file(self.folder, self.record.name)
-        if not path.exists():
+        try:
+            chosen = read_best(self.folder, self.record.name)
+        except DamagedFileError as error:
+            path.replace(path.with_name(DAMAGED_BEST))
+            self._report(f"{path.parent}: {error}; it is kept as {DAMAGED_BEST}, and the best point is chosen again.")
+            chosen = None
+        if chosen is None:
             from optuna.trial import TrialState
 
             complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -93,10 +101,10 @@ class GridSearch:
             path.parent.mkdir(parents=True, exist_ok=True)
             point = self.record.points[best.user_attrs["point"]]
             num_points, num_failed = len(self.record.points), len(self.record.points) - len(complete)
-            chosen = {"values": dict(point.values), "value": best.value, "trial": best.number}
-            write_json(path, {**chosen, "points": num_points, "failed": num_failed})
-        values: dict[str, Any] = json.loads(path.read_text())["values"]
-        return values
+            chosen = dict(point.values)
+            outcome = {"value": best.value, "trial": best.number, "points": num_points, "failed": num_failed}
+            write_json(path, {"values": chosen, **outcome})
+        return chosen
 
     def _enqueue(self) -> None:
         """Add a waiting trial for every point without one, or whose last trial failed."""
@@ -138,13 +146,16 @@ class GridSearch:
 
 
 def point_value(folder: Path, point: PointRecord) -> float | None:
-    """The mean headline metric of a point's runs, or None until all have finished.
+    """The mean headline metric of a point's runs, or None until all have finished with a readable result.
 
     Args:
         folder: The study's folder.
         point: A point of one of its searches.
     """
-    headlines = [read_headline(folder / run.folder) for run in point.runs]
+    try:
+        headlines = [read_headline(folder / run.folder) for run in point.runs]
+    except DamagedFileError:  # the run is reported as failed
+        return None
     values = [headline.value for headline in headlines if headline is not None]
     return sum(values) / len(values) if len(values) == len(headlines) else None
 
@@ -161,13 +172,30 @@ def _opened(folder: Path, name: str, report: Callable[[str], None]) -> tuple[Any
 def _open(folder: Path, name: str) -> tuple[Any, optuna.Study]:
     import optuna
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
+    # Absolute: Optuna looks for a lock that a killed process left through a symbolic link to this path.
+    path = str((folder / JOURNAL).resolve())
+    lock = JournalFileSymlinkLock(path)
     with _quiet():
-        storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+        _drop_unfinished_line(folder / JOURNAL, lock)
+        storage = JournalStorage(JournalFileBackend(path, lock_obj=lock))
         study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
         study.get_trials(deepcopy=False)
     return storage, study
+
+
+def _drop_unfinished_line(path: Path, lock: Any) -> None:
+    """Remove what a killed process wrote of its last line; the next line would be appended to it and be lost too."""
+    if not path.exists():
+        return
+    lock.acquire()  # no other command is writing now
+    try:
+        content = path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
 
 
 @contextmanager

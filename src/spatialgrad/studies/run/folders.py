@@ -1,0 +1,64 @@
+"""The folders of a study: locked while it is planned, and each run's prepared before it starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from spatialgrad.studies.files import read_object
+from spatialgrad.studies.plan import Job
+from spatialgrad.studies.record import start_field
+from spatialgrad.train.config.io import flatten, to_dict, with_values
+from spatialgrad.train.errors import ConfigError, DamagedFileError, FolderInUseError, StorageError
+from spatialgrad.train.runs.folder import CONFIG, claim, locked, read_config, write_json
+
+PLAN_LOCK = "plan.lock"
+PATIENCE = 60.0
+"""Seconds to wait for another command that is planning."""
+
+
+def prepare(job: Job) -> None:
+    """Write a run's config into its folder, or check the one that is there.
+
+    Raises:
+        ConfigError: If the config that is there cannot be read.
+        OtherConfigError: If the folder holds a run with another config.
+    """
+    config = checked = replace(job.config, out=job.folder)
+    there = (job.folder / CONFIG).exists()
+    if there:
+        try:
+            read_object(job.folder / CONFIG)
+        except DamagedFileError as error:
+            raise ConfigError(f"{job.folder}: {error}. Restore the file, or move the folder away.") from error
+    if there and job.backbone is not None:
+        # The study's folder may have been moved, together with its backbones.
+        field = start_field(config.task)
+        checked = with_values(config, {field: flatten(to_dict(read_config(job.folder)))[field]})
+    claim(job.folder, checked)
+    if read_config(job.folder) != config:
+        # They differ only in where the run computes; the rest was checked.
+        write_json(job.folder / CONFIG, to_dict(config))
+
+
+@contextmanager
+def planning(folder: Path) -> Iterator[None]:
+    """Lock a study while it is planned or a search is decided; waits for other commands that do the same.
+
+    Raises:
+        StorageError: If another command does not release it in time.
+    """
+    deadline = time.monotonic() + PATIENCE
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder, PLAN_LOCK))
+                break
+            except FolderInUseError as error:
+                if time.monotonic() > deadline:
+                    raise StorageError(f"{folder} has been locked for {PATIENCE:.0f} s: {error}") from error
+                time.sleep(0.05)
+        yield

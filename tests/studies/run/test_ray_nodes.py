@@ -1,0 +1,123 @@
+"""Several Ray nodes on this machine: one that is killed, several processes per run, and a head that restarts."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from spatialgrad.train import read_lines, read_result
+from spatialgrad.train.runs.folder import is_locked
+from support.ray import environment, start, wait_while_running
+from support.studies import sessions, tiny_config
+from support.training import assert_same_run, quietly, wait_for
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+NODES = """
+import sys
+from ray.cluster_utils import Cluster
+
+store = {"object_store_memory": 80 << 20, "num_gpus": 0}
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **store})
+nodes = [cluster.add_node(num_cpus=int(number), **store) for number in sys.argv[1:]]
+cluster.wait_for_nodes()
+print("address", cluster.address, flush=True)
+for line in sys.stdin:
+    if line.strip() == "end":
+        break
+    cluster.remove_node(nodes.pop() if line.strip() == "kill" else cluster.head_node, allow_graceful=False)
+    print("killed", flush=True)
+cluster.shutdown()
+"""
+
+
+class Nodes:
+    """A head without CPUs and nodes with these numbers of them, which end with the process that has started them."""
+
+    def __init__(self, *cpus):
+        command = [sys.executable, "-c", NODES, *map(str, cpus)]
+        pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+        self.process = subprocess.Popen(command, text=True, env=environment(), **pipes)
+        self.address = self._answer("address").split()[1]
+
+    def kill(self, what):
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        self._answer("killed")
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.stdin.write("end\n")
+            self.process.stdin.close()
+            self.process.wait(120)
+
+    def _answer(self, word):
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return line
+        raise AssertionError("the cluster has ended")
+
+
+@pytest.fixture
+def nodes():
+    """Start nodes; they end with the test."""
+    started = []
+
+    def begin(*cpus):
+        started.append(Nodes(*cpus))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.end()
+
+
+def under_way(run):
+    return is_locked(run) and len(read_lines(run / "metrics.jsonl")) > 1
+
+
+def test_a_node_that_is_killed(nodes, tmp_path):
+    """Its run resumes on the node that is left."""
+    cluster, folder = nodes(1, 1), tmp_path / "study"
+    runs = [folder / f"runs/fashion-mnist-{arm}/seed0" for arm in ("origin", "sgs-ours")]
+    process = start(cluster.address, folder, "--only", "origin", "sgs")
+    wait_while_running(process, lambda: all(under_way(run) for run in runs))
+    cluster.kill("kill")
+    said, error = process.communicate(timeout=500)
+    assert process.returncode == 0, said + error
+    assert sorted(sessions(run) for run in runs) == [1, 2]
+    for run, method in zip(runs, ("baseline", "sgs"), strict=True):
+        quietly(replace(tiny_config(method, epochs=12), out=tmp_path / method))
+        assert_same_run(run, tmp_path / method)
+
+
+def test_several_processes_per_run(nodes, tmp_path):
+    cluster, folder = nodes(2, 2), tmp_path / "study"
+    process = start(cluster.address, folder, "--only", "origin", "sgs", "--processes", "2")
+    said, error = process.communicate(timeout=500)
+    assert process.returncode == 0, said + error
+    for arm in ("origin", "sgs-ours"):
+        run = folder / f"runs/fashion-mnist-{arm}/seed0"
+        assert read_result(run) is not None
+        assert json.loads((run / "environment.json").read_text())["processes"] == 2
+
+
+def test_a_head_that_restarts(nodes, tmp_path):
+    """Without a database of its own, Ray forgets everything: the command ends, and the same command resumes."""
+    cluster, run = nodes(1), tmp_path / "study/runs/fashion-mnist-sgs-ours/seed0"
+    process = start(cluster.address, tmp_path / "study", "--only", "sgs")
+    wait_while_running(process, lambda: under_way(run))
+    cluster.kill("head")
+    process.communicate(timeout=400)
+    assert process.returncode != 0
+    wait_for(lambda: not is_locked(run), timeout=200)
+    assert (run / "checkpoint.pt").exists()
+    assert not (run / "result.json").exists()
+    process = start(nodes(1).address, tmp_path / "study", "--only", "sgs")
+    said, error = process.communicate(timeout=400)
+    assert process.returncode == 0, said + error
+    quietly(replace(tiny_config("sgs", epochs=12), out=tmp_path / "plain"))
+    assert_same_run(run, tmp_path / "plain")
