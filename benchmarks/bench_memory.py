@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import torch
+from keeping import keep
 from torch.utils.data import DataLoader, Dataset
 
 from spatialgrad import SpatialGradientScaling
@@ -72,6 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--child", nargs=3, metavar=("VARIANT", "MODEL", "BATCHES"), help=argparse.SUPPRESS)
+    parser.add_argument("--keep", type=Path, help="a JSON file for the figures that pages quote")
     args = parser.parse_args()
     if args.child:
         print(measure(args.child[0], args.child[1], int(args.child[2]), args.batch_size))
@@ -99,6 +101,8 @@ def main() -> None:
             f"  {name:<12} {batches:>2} batches: largest map {unit / 2**20:5.1f} MiB, forward "
             f"{peaks['forward'] / 2**20:6.1f} MiB, update {peaks['update'] / 2**20:6.1f} MiB, extra {ratio:5.2f} maps"
         )
+    if args.keep:
+        keep(args.keep, "memory", {"largest_extra_maps": worst})
     print(f"largest extra: {worst:.2f} × the largest input map (limit {LIMIT})")
 
 

@@ -15,7 +15,6 @@ import argparse
 import copy
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
+from keeping import processor
 from torch import nn
 from torch.nn import functional as F
 
@@ -187,13 +187,6 @@ def keep(
         "methods": methods,
     }
     args.keep.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-
-
-def processor() -> str:
-    """Return the name of the processor if the system provides it."""
-    info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", info.read_text()) if info.exists() else []
-    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

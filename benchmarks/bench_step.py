@@ -11,8 +11,10 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from keeping import keep
 from torch.nn import functional as F
 
 from spatialgrad import SpatialGradientScaling
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--width", type=float, default=0.25)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--apply", default="gradient", choices=["gradient", "update"])
+    parser.add_argument("--keep", type=Path, help="a JSON file for the figures that pages quote")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(2)
@@ -79,6 +82,7 @@ def main() -> None:
     if args.apply == "gradient":
         print(f"  the multiplication alone takes {hook * 1e3:.2f} ms: {100 * hook / base:.2f} % of a step")
     print(f"  an update takes {update * 1e3:.0f} ms per batch: {update / base:.1f} steps")
+    schedules = {}
     for name, (interval, batches) in SCHEDULES.items():
         cost = (ratio - 1) + batches * update / (interval * base)
         exact = hook / base + batches * update / (interval * base)
@@ -86,6 +90,16 @@ def main() -> None:
             f"  {name}: {100 * cost:+.2f} % end to end "
             f"({100 * exact:.2f} % from the multiplication and the updates alone)"
         )
+        schedules[name] = round(100 * exact, 4)
+    if args.keep:
+        figures = {
+            "multiplication_percent": 100 * hook / base,
+            "step_percent": 100 * (ratio - 1),
+            "step_error_percent": 100 * error,
+            "step_ms": 1e3 * base,
+            "schedules_percent": schedules,
+        }
+        keep(args.keep, f"step at width {args.width:g}", figures)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fast_histogram import histogram2d
+from keeping import keep
 from published import Array, Range, published_dependence
 from side_by_side import interleaved_medians
 from torch import Tensor
@@ -109,6 +111,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--keep", type=Path, help="a JSON file for the figures that pages quote")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(2)
@@ -159,6 +162,8 @@ def main() -> None:
             f"  {name:<8} {seconds:7.3f} s   {medians['8 calls'] / seconds:5.1f} × as fast as 8 calls a channel, "
             f"{medians['4 calls'] / seconds:5.1f} × as fast as 4"
         )
+    if args.keep:
+        keep(args.keep, "update", {"seconds": {name: round(seconds, 4) for name, seconds in medians.items()}})
     print("Whole updates, and what the authors' 4 calls alone would add to a training:")
     for name, label in (("update", "update(loader)"), ("live", "live"), ("4 calls", "4 calls")):
         print(f"  {label:<15} {medians[name]:7.3f} s   {medians[name] / medians['update']:5.2f} × update(loader)")

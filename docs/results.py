@@ -34,7 +34,8 @@ PAGES = (
     *(ROOT / "docs" / name for name in ("index.md", "results.md")),
     *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
 )
-COST = RESULTS / "cost.json"
+COST, OVERHEAD = RESULTS / "cost.json", RESULTS / "overhead.json"
+QUARTER, FULL = "step at width 0.25", "step at width 1"
 QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
 """The result that the demonstration quotes; it is shipped with the package, the runs are not."""
 MARKED = re.compile(r"(?P<begin><!-- results: (?P<name>[a-z-]+) -->).*?(?P<end>\n<!-- end of results -->)", re.DOTALL)
@@ -135,6 +136,42 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def overhead_table(kept: dict[str, Any]) -> str:
+    """What scaling itself takes: measuring, memory, steps and whole trainings."""
+    times = kept["update"]["seconds"]
+    lines = [
+        "| | measured | command |",
+        "|---|---|---|",
+        f"| measuring VGG-16's maps for 256 images | {times['8 calls'] / times['torch']:.1f} × as fast as one histogram "
+        f"call per channel and displacement, {times['8 calls'] / times['[fast]']:.1f} × with `[fast]`; "
+        f"{times['4 calls'] / times['torch']:.1f} and {times['4 calls'] / times['[fast]']:.1f} × as fast as the authors' "
+        f"call for half of the displacements | `{kept['update']['command']}` |",
+        f"| a live update | {times['live'] / times['update']:.2f} × the time of `update(loader)` "
+        f"| `{kept['update']['command']}` |",
+        f"| peak memory of an update beyond a forward pass | at most {kept['memory']['largest_extra_maps']:.1f} × the "
+        f"largest layer's input map | `{kept['memory']['command']}` |",
+    ]
+    for name, width in ((QUARTER, "a quarter of its width"), (FULL, "full width")):
+        step = kept[name]
+        most = max(step["schedules_percent"].values())
+        whole = f"{signed(step['step_percent'], 1)} ± {step['step_error_percent']:.1f} %"
+        lines.append(
+            f"| a training step of VGG-16 at {width} | +{step['multiplication_percent']:.2f} % for the multiplication "
+            f"(whole steps: {whole}); with the paper's schedules at most +{most:.2f} % | `{step['command']}` |"
+        )
+    return "\n".join(lines)
+
+
+def overhead_fact(kept: dict[str, Any]) -> str:
+    """The overhead of a step, for the first page."""
+    step = kept[QUARTER]
+    return (
+        f"**+{step['multiplication_percent']:.2f} %**\n\n"
+        "time of a training step, VGG-16 at ¼ width, 2 CPU cores; at most "
+        f"{max(step['schedules_percent'].values()):.2f} % with the updates of the paper's schedules"
+    )
+
+
 def cost_sentence(cost: dict[str, Any], method: str) -> str:
     """What a method costs, for its own page."""
     plain, own = cost["methods"]["plain"], cost["methods"][method]
@@ -193,8 +230,10 @@ def provenance(studies: list[StudyResults]) -> str:
 
 def blocks(studies: list[StudyResults]) -> dict[str, str]:
     """The text of every marked place, by name."""
-    found, cost = rows(studies), json.loads(COST.read_text())
+    found, cost, overhead = rows(studies), json.loads(COST.read_text()), json.loads(OVERHEAD.read_text())
     return {
+        "overhead": overhead_table(overhead),
+        "overhead-fact": overhead_fact(overhead),
         "gains": gains_table(found),
         "methods": methods_table(found, cost),
         "headline": headline(found),
