@@ -139,13 +139,13 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
 def overhead_table(kept: dict[str, Any]) -> str:
     """What scaling itself takes: measuring, memory, steps and whole trainings."""
     times = kept["update"]["seconds"]
+    all_calls, half = ([times[calls] / times[ours] for ours in ("torch", "[fast]")] for calls in ("8 calls", "4 calls"))
     lines = [
         "| | measured | command |",
         "|---|---|---|",
-        f"| measuring VGG-16's maps for 256 images | {times['8 calls'] / times['torch']:.1f} × as fast as one histogram "
-        f"call per channel and displacement, {times['8 calls'] / times['[fast]']:.1f} × with `[fast]`; "
-        f"{times['4 calls'] / times['torch']:.1f} and {times['4 calls'] / times['[fast]']:.1f} × as fast as the authors' "
-        f"call for half of the displacements | `{kept['update']['command']}` |",
+        f"| measuring VGG-16's maps for 256 images | {all_calls[0]:.1f} × as fast as one histogram call per channel and "
+        f"displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the authors' "
+        f"calls for half of the displacements | `{kept['update']['command']}` |",
         f"| a live update | {times['live'] / times['update']:.2f} × the time of `update(loader)` "
         f"| `{kept['update']['command']}` |",
         f"| peak memory of an update beyond a forward pass | at most {kept['memory']['largest_extra_maps']:.1f} × the "
