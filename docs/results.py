@@ -143,8 +143,8 @@ def overhead_table(kept: dict[str, Any]) -> str:
     lines = [
         "| | measured | command |",
         "|---|---|---|",
-        f"| measuring VGG-16's maps for 256 images | {all_calls[0]:.1f} × as fast as one histogram call per channel and "
-        f"displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the authors' "
+        f"| measuring VGG-16's maps for 256 images | {all_calls[0]:.1f} × as fast as one histogram call per channel "
+        f"and displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the authors' "
         f"calls for half of the displacements | `{kept['update']['command']}` |",
         f"| a live update | {times['live'] / times['update']:.2f} × the time of `update(loader)` "
         f"| `{kept['update']['command']}` |",
