@@ -144,8 +144,8 @@ def overhead_table(kept: dict[str, Any]) -> str:
         "| | measured | command |",
         "|---|---|---|",
         f"| measuring VGG-16's maps for 256 images | {all_calls[0]:.1f} × as fast as one histogram call per channel "
-        f"and displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the authors' "
-        f"calls for half of the displacements | `{kept['update']['command']}` |",
+        f"and displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the "
+        f"authors' calls for half of the displacements | `{kept['update']['command']}` |",
         f"| a live update | {times['live'] / times['update']:.2f} × the time of `update(loader)` "
         f"| `{kept['update']['command']}` |",
         f"| peak memory of an update beyond a forward pass | at most {kept['memory']['largest_extra_maps']:.1f} × the "
