@@ -317,10 +317,7 @@ def _config(arm: ArmResults) -> Any:
 
 def _dataset(arm: ArmResults) -> str:
     names = {str(run.result["dataset"]) for run in arm.runs if run.result.get("dataset")}
-    limit = _config(arm)["data"]["limit"]
-    name = " / ".join(sorted(names))
-    # The subset of CIFAR-100 says its own size.
-    return name if limit is None or "subset" in name else f"{name}, {limit // 1000}k training images"
+    return " / ".join(sorted(names))
 
 
 def _network(arm: ArmResults) -> str:
