@@ -93,8 +93,8 @@ class Attachment:
         return {key for optimizer in self.optimizers for key in parameter_ids(optimizer)}
 
     def _weights_and_filters(self, names: list[str]) -> list[tuple[Tensor, Tensor]]:
-        pairs = {name: self._filters.pair(name) for name in names}
-        lost = [name for name, pair in pairs.items() if pair is None]
-        if lost:
+        pairs = [self._filters.pair(name) for name in names]
+        if None in pairs:
+            lost = [name for name, pair in zip(names, pairs, strict=True) if pair is None]
             self._reports.layers(lost, "were parametrized or pruned after the scaling was built and are not scaled")
-        return [pair for pair in pairs.values() if pair is not None]
+        return [pair for pair in pairs if pair is not None]

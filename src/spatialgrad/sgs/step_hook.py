@@ -122,9 +122,14 @@ class StepHook:
     def _scale_gradients(self) -> None:
         # Set here too: a closure may run many times, and change the weights, within one step.
         self._stepped = True
-        pairs = [(local_part(weight.grad), values) for weight, values in self._pairs() if weight.grad is not None]
-        if pairs:
-            torch._foreach_mul_([gradient for gradient, _ in pairs], [values for _, values in pairs])
+        gradients, filters = [], []
+        for weight, values in self._pairs():
+            gradient = weight.grad
+            if gradient is not None:
+                gradients.append(local_part(gradient))
+                filters.append(values)
+        if gradients:
+            torch._foreach_mul_(gradients, filters)
 
     @torch.no_grad()
     def _keep_weights(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

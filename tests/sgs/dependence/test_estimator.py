@@ -45,3 +45,20 @@ def test_a_function_gets_padded_maps_where_it_cannot_pad_them_itself():
         window = Window.of((kernel_size,), padding="same")
         FunctionEstimator(remember, 1, window, torch.device("cpu")).observe(torch.rand(2, 1, 8))
     assert seen == [((2, 1, 8), (1,)), ((2, 1, 11), (0,))]
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 2, 2), (5, 3, 8, 8), (5, 3, 9, 9), (5, 3, 7), (5, 3, 2, 2, 2), (1, 1, 1, 1)])
+@pytest.mark.parametrize("special", [None, math.nan, math.inf, -math.inf])
+def test_ranges_of_small_and_large_maps(shape, special):
+    maps = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    if special is not None:
+        maps[-1, -1].view(-1)[-1] = special
+    variants = [maps, maps.movedim(1, -1).contiguous().movedim(-1, 1)]  # the second one as channels_last has it
+    for variant in variants:
+        low, high = channel_ranges(variant)
+        for channel in range(shape[1]):
+            values = maps[:, channel].double().flatten()
+            if values.isnan().any():
+                assert (float(low[channel]), float(high[channel])) == (-math.inf, math.inf)
+            else:
+                assert (float(low[channel]), float(high[channel])) == (float(values.min()), float(values.max()))

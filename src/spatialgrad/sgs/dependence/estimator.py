@@ -16,6 +16,10 @@ DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
 
 
+# Number of pixels up to which maps are small.
+SMALL_MAP = 64
+
+
 class Estimator(Protocol):
     """Sees maps `num_passes` times, in pieces, and then knows their dependence.
 
@@ -218,9 +222,17 @@ def channel_ranges(maps: Tensor) -> tuple[Tensor, Tensor]:
     low = maps.new_full((channels,), math.inf)
     high = maps.new_full((channels,), -math.inf)
     over = [0, *range(2, maps.dim())]
+    # Of small maps, reducing over batch and pixels at once is up to 20 times slower than one after the other.
+    small = maps.is_contiguous() and maps[0, 0].numel() <= SMALL_MAP
     for block in blocks(maps):
-        low = torch.minimum(low, block.amin(over))
-        high = torch.maximum(high, block.amax(over))
+        if small:
+            samples = block.flatten(1)
+            smallest, largest = (values.view(channels, -1) for values in (samples.amin(0), samples.amax(0)))
+            low = torch.minimum(low, smallest.amin(1))
+            high = torch.maximum(high, largest.amax(1))
+        else:
+            low = torch.minimum(low, block.amin(over))
+            high = torch.maximum(high, block.amax(over))
     invalid = low.isnan() | high.isnan()
     return low.masked_fill(invalid, -math.inf), high.masked_fill(invalid, math.inf)
 
