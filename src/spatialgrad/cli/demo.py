@@ -111,10 +111,9 @@ def run_demo(config: DemoConfig, console: Console | None = None) -> Path:
 
 
 NEXT = """\
-In your own training:       sgs = SpatialGradientScaling(model, optimizer)
-                            ... and sgs.update(loader) every few epochs: see the README
-On the command line:        spatialgrad train --dataset fashion-mnist-mini --method sgs
-Every table of the paper:   spatialgrad study list"""
+Your own training:    sgs = SpatialGradientScaling(model, optimizer, live=True)
+The command line:     spatialgrad train --recipe pocket --method sgs
+The paper's tables:   spatialgrad study list"""
 
 
 def lemma_text(lemma: LemmaResult) -> str:

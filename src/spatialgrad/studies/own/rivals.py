@@ -28,11 +28,11 @@ COST = {
     "baseline": 1.0,
     "sgs": 1.0,
     "repopt": 1.0,
-    "repopt-search": 1.4,
+    "repopt-search": 1.2,
     "acb": 1.8,
     "repvgg": 1.25,
     "dbb": 3.2,
-    "dyrep": 2.6,
+    "dyrep": 2.7,
 }
 """Time of a training step in units of a plain one, rounded, as `benchmarks/bench_reparam.py` measures it."""
 EPOCHS, TIME = "equal epochs", "equal training time"
