@@ -49,10 +49,9 @@ class Nodes:
         self._answer("killed")
 
     def end(self):
-        if self.process.poll() is None:
-            self.process.stdin.write("end\n")
-            self.process.stdin.close()
-            self.process.wait(120)
+        with self.process:  # closes the pipes and waits
+            if self.process.poll() is None:
+                self.process.stdin.write("end\n")
 
     def _answer(self, word):
         for line in self.process.stdout:
