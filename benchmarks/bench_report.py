@@ -79,15 +79,17 @@ def write_study(folder: Path, *, every: int = EVERY) -> None:
 def measure(folder: Path) -> tuple[float, float]:
     """CPU seconds and peak memory in MiB of a process that writes the report."""
     code = (
-        "import resource, sys\n"
+        "import re, sys, time\n"
+        "from pathlib import Path\n"
         "from spatialgrad.report.write import write_report\n"
         "write_report([sys.argv[1]])\n"
-        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "print(used.ru_utime + used.ru_stime, used.ru_maxrss)"
+        # Not ru_maxrss: it begins with the memory of the process that has started this one.
+        "peak = re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]\n"
+        "print(time.process_time(), peak)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
     seconds, size = map(float, done.stdout.split())
-    return seconds, size * (1 if sys.platform == "darwin" else 1024) / 2**20
+    return seconds, size / 2**10
 
 
 def _kernels(draw: random.Random, layers: list[str]) -> dict[str, list[list[float]]]:

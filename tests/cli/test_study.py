@@ -55,7 +55,7 @@ def test_show_counts_what_was_chosen():
         (("run", "tiny", "--scale", "pocket", "--only", "dbb"), "choose from\n  Fashion-MNIST · Origin"),
         (("run", "tiny", "--scale", "pocket", "--jobs", "0"), "--jobs must be at least 1, got 0"),
         (("run", "tiny", "--scale", "pocket", "--seeds", "0"), "--seeds must be at least 1, got 0"),
-        (("status", "tiny"), "no study found in tiny or studies/tiny-SCALE"),
+        (("status", "tiny"), "tiny has not been run here"),
         (("show", "cifer"), "did you mean 'cifar'?"),
     ],
 )

@@ -11,7 +11,7 @@ from support.training import wait_for
 COMMAND = """
 import sys
 from support.studies import run_command
-sys.exit(run_command({"epochs": 12, "failing": True}, *sys.argv[1:]))
+sys.exit(run_command({"epochs": int(sys.argv[1]), "failing": True}, *sys.argv[2:]))
 """
 
 TOKEN = secrets.token_hex(32)
@@ -31,7 +31,7 @@ def wait_while_running(process, condition, timeout=300):
     assert process.poll() is None, process.communicate()
 
 
-def start(cluster, folder, *more):
+def start(cluster, folder, *more, epochs=12):
     arguments = ["study", "run", "tiny", "--scale", "pocket", "--out", folder, "--launcher", "ray", "--threads", "1"]
-    command = [sys.executable, "-c", COMMAND, *map(str, [*arguments, "--ray-address", cluster, *more])]
+    command = [sys.executable, "-c", COMMAND, str(epochs), *map(str, [*arguments, "--ray-address", cluster, *more])]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())

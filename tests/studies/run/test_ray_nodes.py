@@ -82,14 +82,14 @@ def test_a_node_that_is_killed(nodes, tmp_path):
     """Its run resumes on the node that is left."""
     cluster, folder = nodes(1, 1), tmp_path / "study"
     runs = [folder / f"runs/fashion-mnist-{arm}/seed0" for arm in ("origin", "sgs-ours")]
-    process = start(cluster.address, folder, "--only", "origin", "sgs")
+    process = start(cluster.address, folder, "--only", "origin", "sgs", epochs=60)
     wait_while_running(process, lambda: all(under_way(run) for run in runs))
     cluster.kill("kill")
     said, error = process.communicate(timeout=500)
     assert process.returncode == 0, said + error
     assert sorted(sessions(run) for run in runs) == [1, 2]
     for run, method in zip(runs, ("baseline", "sgs"), strict=True):
-        quietly(replace(tiny_config(method, epochs=12), out=tmp_path / method))
+        quietly(replace(tiny_config(method, epochs=60), out=tmp_path / method))
         assert_same_run(run, tmp_path / method)
 
 
