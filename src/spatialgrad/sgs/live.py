@@ -137,7 +137,7 @@ class LiveUpdate:
             self._observe(self._measurement)
 
     def _observe(self, measurement: Measurement) -> None:
-        # Compiled code does not see new hooks, and compiling with them takes longer than these few steps.
+        # Compiled code does not see new hooks.
         self._observing.enter_context(nothing_compiled())
         for conv, observe in measurement.observers().items():
             hook = TrainingPassHook(conv, observe)
