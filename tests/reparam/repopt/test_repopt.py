@@ -230,7 +230,7 @@ def test_a_state_of_other_scales_is_refused(scales):
     assert "detached" in repr(scaling)
 
 
-def test_accumulation_and_a_compiled_model_make_no_difference(pair, scales):
+def test_accumulation_makes_no_difference(pair, scales):
     _, target = pair
     x, y = torch.randn(8, 3, 8, 8, dtype=torch.float64), torch.randint(0, 5, (8,))
 
