@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,7 @@ def besiege_trainings(kills: int, draw: random.Random, folder: Path) -> list[str
     while done < kills:
         number += 1
         method, steps = draw.choice(METHODS), draw.choice((1, 2, 3, None))
-        run = replace(config(method, folder / f"run-{number}", steps))
+        run = config(method, folder / f"run-{number}", steps)
         for _ in range(draw.randint(1, 8)):
             process = Process(run, function=train_quietly)
             time.sleep(draw.uniform(0, 1.3 * durations[method]))
@@ -134,17 +135,10 @@ def random_input(conv: Any, size: tuple[int, ...], draw: random.Random) -> Tenso
 def measure(conv: Any, x: Tensor, *, drop_near: bool, compiled: bool) -> Tensor:
     """The G of a convolution."""
     model = nn.Sequential(conv)
-    before, histogram.has_compiled_kernel = histogram.has_compiled_kernel, before_or_not(compiled)
-    try:
-        with SpatialGradientScaling(model, torch.optim.SGD(model.parameters(), lr=0.1), drop_near=drop_near) as sgs:
-            return sgs.update(x)["0"]
-    finally:
-        histogram.has_compiled_kernel = before
-
-
-def before_or_not(compiled: bool) -> Any:
-    """What tells the estimators whether there is a compiled kernel."""
-    return histogram.has_compiled_kernel if compiled else (lambda: False)
+    counts = nullcontext() if compiled else patch.object(histogram, "has_compiled_kernel", lambda: False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with counts, SpatialGradientScaling(model, optimizer, drop_near=drop_near) as sgs:
+        return sgs.update(x)["0"]
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from spatialgrad.studies.files import read_object
 from spatialgrad.studies.record import STUDY, StudyRecord, best_file, read_study
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import FREE, flatten, from_dict, to_dict
@@ -30,6 +31,7 @@ from spatialgrad.train.runs.folder import (
     SCALINGS,
     TIMINGS,
     read_config,
+    read_json,
     read_lines,
     replacing,
     write_json,
@@ -60,11 +62,7 @@ def keep_study(study: Path, into: Path) -> Path:
     for name in run_names(record):
         if (study / name / RESULT).exists():
             keep_run(study, name, target)
-    for search in record.searches:
-        if (chosen := best_file(study, search.name)).exists():
-            copy = best_file(target, search.name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(chosen, copy)
+    _copy_choices(record, study, target)
     return target
 
 
@@ -91,12 +89,12 @@ def keep_run(study: Path, name: str, target: Path) -> Path:
     """
     folder, path = study / name, kept_file(target, name)
     config = _portable(read_config(folder), study)
-    environment = json.loads((folder / ENVIRONMENT).read_text())
+    environment = read_json(folder / ENVIRONMENT)
     values = {
         "format": FORMAT,
         "digest": digest(config),
         CONFIG: config,
-        RESULT: json.loads((folder / RESULT).read_text()),
+        RESULT: read_json(folder / RESULT),
         ENVIRONMENT: {key: environment[key] for key in MACHINE if key in environment},
         METRICS: _columns([_rounded(entry) for entry in read_lines(folder / METRICS)]),
         TIMINGS: [entry for entry in read_lines(folder / TIMINGS) if "session" in entry],
@@ -117,10 +115,10 @@ def read_kept(path: Path) -> dict[str, Any]:
         ConfigError: If it cannot be read, has another format, or its config is not the one that was kept.
     """
     try:
-        values = json.loads(path.read_text())
+        values = read_object(path)
         kept_format, kept_digest, config = values["format"], values["digest"], values[CONFIG]
         entries = _rows(values[METRICS])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} is not a kept run ({type(error).__name__}: {error})") from error
     if kept_format != FORMAT:
         raise ConfigError(f"{path} has format {kept_format!r}, but this version reads format {FORMAT}")
@@ -153,11 +151,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
             if place.resolve().is_relative_to(study.resolve()) and kept_file(folder, name).exists():
                 place.mkdir(parents=True, exist_ok=True)
                 _unpack(kept_file(folder, name), place)
-        for search in record.searches:
-            if (chosen := best_file(folder, search.name)).is_file():
-                copy = best_file(study, search.name)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(chosen, copy)
+        _copy_choices(record, folder, study)
         yield study
 
 
@@ -177,6 +171,15 @@ def digest(config: Mapping[str, Any]) -> str:
     """A digest of what a run computes: of all fields that affect its result."""
     values = {name: value for name, value in sorted(flatten(config).items()) if name not in FREE}
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def _copy_choices(record: StudyRecord, source: Path, target: Path) -> None:
+    """Copy what the searches of a study have chosen."""
+    for search in record.searches:
+        if (chosen := best_file(source, search.name)).is_file():
+            copy = best_file(target, search.name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(chosen, copy)
 
 
 def _portable(config: TrainConfig, study: Path) -> dict[str, Any]:

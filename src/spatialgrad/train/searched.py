@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from spatialgrad.reparam import LayerScales, UnsupportedLayerError, repopt_init_
+from spatialgrad.reparam.repopt.scales import scales_of_state
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.runs.checkpoint import load_checkpoint
 from spatialgrad.train.runs.folder import read_config
-
-SCALE = re.compile(r"(?P<layer>.+)\.branches\.(?P<branch>kxk|1x1|identity)\.scale")
 
 
 def init_from_search_(model: nn.Module, config: TrainConfig) -> None:
@@ -57,12 +54,3 @@ def read_scales(run: Path) -> dict[str, LayerScales]:
     if state is None:
         raise CheckpointError(f"--repopt.scales: {run} has no checkpoint yet; train it first")
     return scales_of_state(state["model"])
-
-
-def scales_of_state(state: Mapping[str, Tensor]) -> dict[str, LayerScales]:
-    """The scales in the state of a searched network, by layer."""
-    found: dict[str, dict[str, Tensor]] = {}
-    for key, value in state.items():
-        if match := SCALE.fullmatch(key):
-            found.setdefault(match["layer"], {})[match["branch"]] = value.detach().clone()
-    return {name: LayerScales(layer["kxk"], layer["1x1"], layer.get("identity")) for name, layer in found.items()}

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from spatialgrad.reparam.repopt.block import LayerScales
 from spatialgrad.reparam.repopt.scales import repopt_multipliers
-from spatialgrad.sgs.layers import names_by_optimizer
+from spatialgrad.sgs.layers import names_by_optimizer, names_without_optimizer
 from spatialgrad.sgs.place import choose_place
 from spatialgrad.sgs.step_hook import StepHook, check_not_scaled_twice
 from spatialgrad.torch_utils.distributed import local_part
@@ -56,7 +56,7 @@ class RepOptScaling:
             name: [conv] for name, conv in named_convolutions(self._model).items() if name in self.scales
         }
         names = names_by_optimizer(self._convolutions, self._optimizers)
-        untrained = sorted(set(self._convolutions) - {name for own in names.values() for name in own})
+        untrained = names_without_optimizer(self._convolutions, self._optimizers)
         if untrained:
             raise ValueError(f"The optimizer does not hold the weights of {', '.join(untrained)}.")
         weights = [convs[0].weight for convs in self._convolutions.values()]

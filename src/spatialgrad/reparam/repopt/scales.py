@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.reparam.block import named_blocks
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
-from spatialgrad.reparam.repopt.block import LayerScales, ScaledConvBranch, ScaledIdentityBranch, check_scales
+from spatialgrad.reparam.repopt.block import LayerScales, check_scales
 from spatialgrad.torch_utils.modules import named_convolutions
 
-__all__ = ["repopt_init_", "repopt_multipliers", "searched_scales"]
+__all__ = ["repopt_init_", "repopt_multipliers", "scales_of_state", "searched_scales"]
+
+SCALE = re.compile(r"(?P<layer>.+)\.branches\.(?P<branch>kxk|1x1|identity)\.scale")
+"""The scales of a block in the state of a model."""
 
 
 @torch.no_grad()
@@ -23,16 +26,19 @@ def searched_scales(model: nn.Module) -> dict[str, LayerScales]:
     Raises:
         ValueError: If the model has no such block.
     """
-    found: dict[str, LayerScales] = {}
-    for name, block in named_blocks(model):
-        branches = dict(block.named_branches())
-        kxk, pointwise, identity = (branches.get(key) for key in ("kxk", "1x1", "identity"))
-        if isinstance(kxk, ScaledConvBranch) and isinstance(pointwise, ScaledConvBranch):
-            own = identity.scale.clone() if isinstance(identity, ScaledIdentityBranch) else None
-            found[name] = LayerScales(kxk.scale.clone(), pointwise.scale.clone(), own)
+    found = scales_of_state(model.state_dict())
     if not found:
         raise ValueError("The model has no blocks of RepOpt(): convert it with reparameterize_(model, RepOpt()) first.")
     return found
+
+
+def scales_of_state(state: Mapping[str, Tensor]) -> dict[str, LayerScales]:
+    """The scales in the state of a model that was trained with blocks of `RepOpt()`; none if it has no such block."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        if match := SCALE.fullmatch(key):
+            found.setdefault(match["layer"], {})[match["branch"]] = value.detach().clone()
+    return {name: LayerScales(layer["kxk"], layer["1x1"], layer.get("identity")) for name, layer in found.items()}
 
 
 @torch.no_grad()
