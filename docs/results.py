@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
+from results_picture import draw
 
 from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command
@@ -27,7 +26,7 @@ from spatialgrad.studies.kept import unpacked
 from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
-RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
+RESULTS = ROOT / "results"
 BRANCHED = ("ACB", "RepVGG", "DBB", "DyRep")
 PAGES = (
     ROOT / "README.md",
@@ -42,9 +41,6 @@ MARKED = re.compile(r"(?P<begin><!-- results: (?P<name>[a-z-]+) -->).*?(?P<end>\
 NETWORKS = {"vgg11-linear": "VGG-11", "resnet18": "ResNet-18", "preactresnet18": "PreActResNet-18"}
 FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
 METHODS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", "dbb": "DBB", "dyrep": "DyRep"}
-INK = {"light": "#1f2933", "dark": "#e4e7eb"}
-ACCENT = {"light": "#c2410c", "dark": "#fdba74"}
-MUTED = {"light": "#7b8794", "dark": "#9aa5b1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +51,6 @@ class Row:
     dataset: str
     network: str
     method: str
-    settings: str
-    """What distinguishes it from the other rows of its study; empty in the main tables."""
     plain: Summary
     scaled: Summary
     comparison: Comparison
@@ -88,7 +82,6 @@ def rows(studies: list[StudyResults]) -> list[Row]:
                     dataset=_dataset(arm),
                     network=_network(arm),
                     method=METHODS.get(name := _config(arm)["method"]["name"], name),
-                    settings=" · ".join(v for k, v in arm.record.group.items() if k not in ("Dataset", "Model")),
                     plain=plain,
                     scaled=scaled,
                     comparison=comparison,
@@ -247,50 +240,6 @@ def fill(text: str, filled: dict[str, str]) -> str:
     return MARKED.sub(lambda found: f"{found['begin']}\n{filled[found['name']]}{found['end']}", text)
 
 
-def picture(found: list[Row], cost: dict[str, Any], theme: str) -> Figure:
-    """Gains with their intervals, and what a training step costs."""
-    shown = _gains(found)
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(9.6, 1.5 + 0.36 * max(len(shown), 4)), layout="constrained", width_ratios=(3, 2)
-    )
-    for place, row in enumerate(reversed(shown)):
-        each = row.comparison
-        if each.low is not None:
-            left.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
-        left.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=ACCENT[theme] if each.better else "none")
-    left.axvline(0, color=INK[theme], lw=0.8)
-    left.set_yticks(range(len(shown)), [f"{row.dataset}\n{row.network}" for row in reversed(shown)], size=8)
-    left.set_ylim(-0.6, len(shown) - 0.4)
-    left.set_title("gain of SGS over plain training, points (95 % interval)", size=10)
-    methods = [method for method in cost["methods"] if method != "plain"]
-    ratios = [_ratio(cost, method) for method in methods]
-    colours = [ACCENT[theme] if method == "SGS" else MUTED[theme] for method in methods]
-    right.barh(range(len(methods)), ratios, color=colours, height=0.6)
-    for place, ratio in enumerate(ratios):
-        right.text(ratio + 0.05, place, f"{ratio:.2f} ×", va="center", size=9)
-    right.set_yticks(range(len(methods)), methods)
-    right.invert_yaxis()
-    right.axvline(1, color=INK[theme], lw=0.8, ls="--")
-    right.set_xlim(0, max(ratios) * 1.2)
-    right.set_title("time of a training step, plain = 1", size=10)
-    return figure
-
-
-def draw(found: list[Row], cost: dict[str, Any]) -> None:
-    """Write the picture for light and dark pages, and for the README."""
-    for theme in INK:
-        style = dict.fromkeys(
-            ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK[theme]
-        )
-        more = {"svg.fonttype": "none", "svg.hashsalt": "results", "axes.spines.top": False, "axes.spines.right": False}
-        with plt.rc_context({**style, **more}):
-            figure = picture(found, cost, theme)
-            figure.savefig(IMAGES / f"results-{theme}.svg", transparent=True, metadata={"Date": None})
-            if theme == "light":
-                figure.savefig(IMAGES / "results.png", dpi=150, facecolor="white", metadata={"Software": None})
-            plt.close(figure)
-
-
 def main() -> None:
     """Fill the pages and draw the picture."""
     studies = load_kept()
@@ -298,7 +247,9 @@ def main() -> None:
     for page in PAGES:
         page.write_text(fill(page.read_text(), filled))
     QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
-    draw(rows(studies), json.loads(COST.read_text()))
+    cost = json.loads(COST.read_text())
+    gains = [(f"{row.dataset}\n{row.network}", row.comparison) for row in _gains(rows(studies))]
+    draw(gains, {method: _ratio(cost, method) for method in cost["methods"] if method != "plain"})
     print(filled["gains"])
 
 
