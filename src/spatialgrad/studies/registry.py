@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spatialgrad.studies.own.datasets import DATASETS
+from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.own.rivals import RIVALS
 from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
@@ -38,6 +39,7 @@ STUDIES: dict[str, Study] = {
         DATASETS,
         REGIMES,
         RIVALS,
+        LIVE,
     )
 }
 
