@@ -39,8 +39,6 @@ def write_report(studies: Sequence[str | Path], out: Path | None = None) -> Path
     with ExitStack() as stack:
         sections = build_sections(load_results(stack.enter_context(unpacked(folder))) for folder in folders)
     written = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # Both are rendered before either is written.
-    texts = {MARKDOWN: render_markdown(sections, written), PAGE: render_html(sections, written)}
     if out is None and any(map(is_kept, folders)):
         out = Path("report")  # kept results are committed, pages are not
     if out is None:
@@ -49,7 +47,8 @@ def write_report(studies: Sequence[str | Path], out: Path | None = None) -> Path
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"cannot write to {out}: {error.strerror or error}") from error
-    for name, text in texts.items():
-        with replacing(out / name) as file:
-            file.write(text.encode("utf-8", "replace"))
+    # Neither is replaced before both are rendered.
+    with replacing(out / MARKDOWN) as document, replacing(out / PAGE) as page:
+        document.write(render_markdown(sections, written).encode("utf-8", "replace"))
+        page.writelines(piece.encode("utf-8", "replace") for piece in render_html(sections, written))
     return out / PAGE

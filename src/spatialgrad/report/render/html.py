@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -13,8 +13,8 @@ from spatialgrad.report.render.characters import without_controls
 from spatialgrad.report.sections import Section
 
 
-def render_html(sections: Sequence[Section], written: str) -> str:
-    """All studies on one page.
+def render_html(sections: Sequence[Section], written: str) -> Iterator[str]:
+    """All studies on one page, piece by piece: a page of many drawings takes megabytes.
 
     Args:
         sections: One per study.
@@ -34,7 +34,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
     # Drawings are generated markup, whose texts are already escaped.
     environment.filters["drawing"] = Markup
     style, script = _file("style.css"), _file("script.js")
-    page = environment.get_template("page.html").render(
+    pieces = environment.get_template("page.html").generate(
         sections=sections,
         written=written,
         title=sections[0].title if len(sections) == 1 else "spatialgrad studies",
@@ -42,7 +42,7 @@ def render_html(sections: Sequence[Section], written: str) -> str:
         script=Markup(script),
         policy=content_policy(script),
     )
-    return without_controls(page)
+    return map(without_controls, pieces)
 
 
 def content_policy(script: str) -> str:
