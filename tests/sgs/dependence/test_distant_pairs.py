@@ -40,6 +40,12 @@ def test_agrees_for_other_kernels(kernel_size, padding):
     torch.testing.assert_close(S, torch.from_numpy(expected), atol=0.02, rtol=0)
 
 
+def test_neighbours_beyond_small_maps_tell_nothing():
+    S = distant(sparse(64, 2, 3) + 0.1, (5, 3), padding=(3, 1), dilation=(2, 1))
+    assert (S[:, [0, 4]] == 0).all()  # 4 pixels apart, in maps of 3
+    assert (S[:, 1:4] > 0).all()
+
+
 def test_bins_depend_on_the_pairs_of_their_displacement_alone():
     maps = sparse(16, 1, 8)
     outliers = torch.zeros(2, 1, 8, 8)

@@ -83,6 +83,13 @@ def test_shifted_pair_pairs_each_pixel_with_its_neighbour():
     assert here.shape == (1, 1, 2, 2)
 
 
+@pytest.mark.parametrize("offset", [(3, 0), (4, 0), (5, 1), (-4, 0), (0, 9), (7, -7)])
+def test_pixels_without_a_neighbour_make_no_pair(offset):
+    here, there = shifted_pair(torch.rand(2, 3, 3, 4), offset)
+    assert here.numel() == 0
+    assert here.shape == there.shape
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

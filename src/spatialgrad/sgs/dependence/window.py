@@ -171,12 +171,13 @@ class Window:
 
 
 def shifted_pair(maps: Tensor, offset: Offset) -> tuple[Tensor, Tensor]:
-    """Return views of all pixels that have a neighbour at `offset`, and of those neighbours."""
+    """Return views of all pixels that have a neighbour at `offset`, and of those neighbours; possibly empty."""
     everything = [slice(None)] * (maps.dim() - len(offset))
     here, there = list(everything), list(everything)
     for side, step in zip(maps.shape[-len(offset) :], offset, strict=True):
-        here.append(slice(max(0, -step), side - max(0, step)))
-        there.append(slice(max(0, step), side - max(0, -step)))
+        # Not below 0: a negative end would count from the other side.
+        here.append(slice(max(0, -step), max(0, side - max(0, step))))
+        there.append(slice(max(0, step), max(0, side - max(0, -step))))
     return maps[tuple(here)], maps[tuple(there)]
 
 
