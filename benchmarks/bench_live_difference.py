@@ -1,7 +1,7 @@
 """Difference between live and `update(loader)` in every G of a trained network, per layer.
 
-Both measure the run's own training batches, augmented as in its training. The reference is `update(loader)`, in evaluation
-mode. Beside it:
+Both measure the run's own training batches, augmented as in its training. The reference is `update(loader)`, in
+evaluation mode. Beside it:
 
 - other batches: `update(loader)` with other batches, which is the noise of the measurement
 - live, same batches: the reference's batches in training mode, first for the ranges and then for the counts
@@ -86,7 +86,7 @@ def main() -> None:
     model = load_model(args.run)
     table = differences(model, task, batches=args.batches, draws=args.draws)
     print(
-        f"{config.model.name} (width {config.model.width:g}) after {config.budget.epochs} epochs on {config.data.name}, "
+        f"{config.model.name} (width {config.model.width:g}), {config.budget.epochs} epochs on {config.data.name}, "
         f"{args.batches} batches of {config.data.batch_size} images, {args.draws} draws: largest and mean |ΔG|"
     )
     reference = updated(model, task, list(itertools.islice(task.train_batches(0), args.batches)))
