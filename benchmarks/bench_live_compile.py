@@ -1,8 +1,9 @@
 """What a live update adds to the training of a compiled model: observed steps uncompiled, or compiled again.
 
-Compiled code does not see new hooks. The package therefore runs the observed steps uncompiled. The alternative is to let
-the compiler guard on hooks: it compiles again, with a graph break at each convolution, and returns to the first code when
-the hooks are gone. The same training is measured with each, in processor time that includes the C++ compiler's.
+Compiled code does not see new hooks. The package therefore runs the observed steps uncompiled. The alternative is to
+let the compiler guard on hooks: it compiles again, with a graph break at each convolution, and returns to the first
+code when the hooks are gone. The same training is measured with each, in processor time that includes the C++
+compiler's.
 Run: OMP_NUM_THREADS=1 python benchmarks/bench_live_compile.py
 """
 
@@ -107,9 +108,11 @@ def main() -> None:
     print(f"VGG-11 (width {args.width:g}), batch {args.batch_size}, inductor, processor time of 1 thread")
     for name, values in found.items():
         updates = " ".join(f"{value:7.2f}" for value in values["updates"])
-        print(f"observed steps {name}: a step without update {values['compiled step']:.3f} s, the first step "
-              f"{values['first step']:.1f} s; added by each update {updates} s; graphs compiled by the first step and by "
-              f"each update {values['graphs']}")  # fmt: skip
+        print(
+            f"observed steps {name}: {values['compiled step']:.3f} s for a step without update, "
+            f"{values['first step']:.1f} s for the first; added by each update: {updates} s; graphs compiled by the "
+            f"first step and by each update: {values['graphs']}"
+        )
     if args.keep:
         keep(args.keep, "live compile", found)
 
