@@ -59,7 +59,12 @@ def measured_live(model: nn.Module, task: Task, batches: Sequence[Any]) -> dict[
 def differences(model: nn.Module, task: Task, *, batches: int, draws: int) -> dict[str, dict[str, Tensor]]:
     """Return the absolute differences from the reference, all draws stacked, by column and layer."""
     found: dict[str, dict[str, list[Tensor]]] = {column: {} for column in COLUMNS}
-    stream = iter(task.train_batches(task.config.budget.epochs))
+    epoch = task.train_batches(task.config.budget.epochs)
+    if len(epoch) < 4 * batches * draws:
+        raise SystemExit(
+            f"An epoch of this run has {len(epoch)} batches, but 4 × --batches × --draws are needed."
+        )
+    stream = iter(epoch)
     for _ in range(draws):
         same, other, *rest = (list(itertools.islice(stream, batches)) for _ in range(4))
         reference = updated(model, task, same)
