@@ -61,9 +61,7 @@ def differences(model: nn.Module, task: Task, *, batches: int, draws: int) -> di
     found: dict[str, dict[str, list[Tensor]]] = {column: {} for column in COLUMNS}
     epoch = task.train_batches(task.config.budget.epochs)
     if len(epoch) < 4 * batches * draws:
-        raise SystemExit(
-            f"An epoch of this run has {len(epoch)} batches, but 4 × --batches × --draws are needed."
-        )
+        raise SystemExit(f"An epoch of this run has {len(epoch)} batches, but 4 × --batches × --draws are needed.")
     stream = iter(epoch)
     for _ in range(draws):
         same, other, *rest = (list(itertools.islice(stream, batches)) for _ in range(4))
