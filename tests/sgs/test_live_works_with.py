@@ -1,5 +1,6 @@
 """Live updates in every way to train that plain PyTorch offers, against trainings written by hand."""
 
+import contextlib
 import copy
 import gc
 import math
@@ -25,7 +26,18 @@ from support.common import (
     scale_by_hand_,
     train_,
 )
-from support.live import SCHEDULE, build, hooks_on, recording, scalings_by_hand, some_batches, train_by_hand, twins
+from support.live import (
+    RANGES,
+    SCHEDULE,
+    LiveByHand,
+    build,
+    hooks_on,
+    recording,
+    scalings_by_hand,
+    some_batches,
+    train_by_hand,
+    twins,
+)
 
 
 def halves(batch):
@@ -158,26 +170,75 @@ class TestSeveralOptimizers:
         assert close_matrices(sgs.scalings, by_hand, MATRICES_ALIKE)
         assert close_weights(model, twin, UPDATES_ALIKE)
 
-    def test_a_generator_and_a_discriminator(self):
+
+class TestGan:
+    """Two networks, each with its optimizer, live on both."""
+
+    @pytest.mark.parametrize("loop", ["frozen", "detached"])
+    def test_a_generator_and_a_discriminator(self, loop):
         torch.manual_seed(0)
         generator = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 3, padding=1))
         judge = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
         pair = nn.ModuleDict({"g": generator, "d": judge})
-        optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (generator, judge)]
-        sgs = SpatialGradientScaling(pair, optimizers, live=SCHEDULE)
-        for step, (x, _) in enumerate(batches(24)):
-            judge.requires_grad_(True)
-            optimizers[1].zero_grad()
+        copies = copy.deepcopy(pair)
+        optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5) for name, net in pair.items()}
+        sgs = SpatialGradientScaling(
+            pair, list(optimizers.values()), live=Live(warmup=RANGES[0], every=100, batches=len(RANGES))
+        )
+        by_hand = {
+            name: LiveByHand(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5))
+            for name, net in copies.items()
+        }
+
+        train = {"frozen": self.train_frozen, "detached": self.train_detached}[loop]
+        train(pair, optimizers, dict.fromkeys(pair, contextlib.nullcontext))
+        train(copies, by_hand, {name: trainer.watching for name, trainer in by_hand.items()})
+
+        scalings = {f"{name}.{layer}": G for name, trainer in by_hand.items() for layer, G in trainer.scalings.items()}
+        assert sgs.num_updates == 2
+        assert all(not torch.equal(G, torch.ones_like(G)) for G in scalings.values())
+        assert close_matrices(sgs.scalings, scalings, MATRICES_ALIKE)
+        assert close_weights(pair, copies, UPDATES_ALIKE)
+
+    @staticmethod
+    def train_frozen(nets, optimizers, observed):
+        """The discriminator steps twice as often and is frozen meanwhile; its fakes are made without gradients."""
+        noise = torch.Generator().manual_seed(1)
+        for step, (x, _) in enumerate(batches(18)):
+            z = torch.randn(x.shape, generator=noise)
+            nets["d"].requires_grad_(True)
+            optimizers["d"].zero_grad()
             with torch.no_grad():
-                fake = generator(torch.randn_like(x))
-            (judge(fake).mean() - judge(x).mean()).backward()
-            optimizers[1].step()
-            if step % 4 == 3:
-                judge.requires_grad_(False)
-                optimizers[0].zero_grad()
-                (-judge(generator(torch.randn_like(x))).mean()).backward()
-                optimizers[0].step()
-        assert all(not torch.equal(G, torch.ones_like(G)) for G in sgs.scalings.values())
+                fake = nets["g"](z)
+            with observed["d"]():
+                loss = nets["d"](fake).mean() - nets["d"](x).mean()
+            loss.backward()
+            optimizers["d"].step()
+            if step % 2:
+                nets["d"].requires_grad_(False)
+                optimizers["g"].zero_grad()
+                with observed["g"]():
+                    fake = nets["g"](z)
+                (-nets["d"](fake).mean()).backward()
+                optimizers["g"].step()
+
+    @staticmethod
+    def train_detached(nets, optimizers, observed):
+        """One pass of the generator serves both; the generator's step passes through the discriminator's weights."""
+        noise = torch.Generator().manual_seed(1)
+        for x, _ in batches(9):
+            optimizers["d"].zero_grad()
+            with observed["g"]():
+                fake = nets["g"](torch.randn(x.shape, generator=noise))
+            with observed["d"]():
+                loss = nets["d"](fake.detach()).mean() - nets["d"](x).mean()
+            loss.backward()
+            optimizers["d"].step()
+            optimizers["g"].zero_grad()
+            with observed["d"]():  # counts with the discriminator's next step
+                loss = -nets["d"](fake).mean()
+            loss.backward()
+            optimizers["g"].step()
 
 
 @pytest.mark.usefixtures("fresh_compiler")

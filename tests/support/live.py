@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import nn
 
 from spatialgrad import Live, SpatialGradientScaling
 from support.common import SCALED, TinyNet, batches, loss_of, scale_by_hand_, train_
@@ -72,6 +73,27 @@ def train_by_hand(model, optimizer, data, *, passes=lambda batch: [batch], k=5.0
         if step == max(COUNTS):
             scalings = scalings_by_hand(model, ranges, counts, k)
     return scalings
+
+
+class LiveByHand:
+    """An optimizer of one network with one live update, with the package's interface but without the package."""
+
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer = net, optimizer
+        self.zero_grad = optimizer.zero_grad
+        self.names = [name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)]
+        self.number, self.scalings, self.ranges, self.counts = 0, {}, {}, {}
+
+    def watching(self):
+        into = self.ranges if self.number in RANGES else self.counts if self.number in COUNTS else {}
+        return recording(self.net, into, self.names)
+
+    def step(self):
+        scale_by_hand_(self.net, self.scalings)
+        self.optimizer.step()
+        if self.number == COUNTS[-1]:
+            self.scalings = scalings_by_hand(self.net, self.ranges, self.counts)
+        self.number += 1
 
 
 def twins(model=None, **settings):

@@ -11,6 +11,7 @@ from spatialgrad.reparam.masked import Branches, equivalent_scaling
 from spatialgrad.reparam.merge import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
 from spatialgrad.reparam.methods import ACB, DBB, RepVGG
 from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
+from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
 from spatialgrad.reparam.repopt.multiply import RepOptScaling
 from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
 from spatialgrad.torch_utils.flops import Count, count
@@ -33,9 +34,11 @@ __all__ = [
     "RepOptScaling",
     "RepVGG",
     "Reparameterization",
+    "ScalesSummary",
     "UnsupportedLayerError",
     "count",
     "equivalent_scaling",
+    "explain_scales",
     "merge",
     "merge_with_report",
     "named_blocks",

@@ -14,6 +14,7 @@ from spatialgrad.reparam import (
     RepOpt,
     RepOptScaling,
     UnsupportedLayerError,
+    explain_scales,
     merge,
     named_blocks,
     reparameterize_,
@@ -143,6 +144,27 @@ def test_multipliers_by_hand(scales):
     assert scales["9"].identity is None
     with pytest.raises(ValueError, match="power must be 1 or 2"):
         repopt_multipliers(model, scales, power=3)
+
+
+def test_the_summary_agrees_with_the_multipliers(scales):
+    multipliers = repopt_multipliers(build(), scales)
+    summaries = explain_scales(scales)
+    assert summaries.keys() == scales.keys()
+    for name, summary in summaries.items():
+        corners = multipliers[name][:, 0, 0, 0]
+        assert summary.kxk == pytest.approx(float(corners.mean()))
+        assert summary.kxk_spread == pytest.approx(float(corners.std(correction=0) / corners.mean()))
+        assert summary.identity == (scales[name].identity is not None)
+    centre = multipliers["9"][..., 1, 1].mean() / multipliers["9"][..., 0, 0].mean()
+    assert summaries["9"].centre_ratio == pytest.approx(float(centre))
+    assert "[identity]" in str(summaries["3"])
+    assert "[identity]" not in str(summaries["9"])
+
+
+def test_equal_channels_have_no_spread_and_a_layer_without_scales_no_ratio():
+    plain = explain_scales({"0": LayerScales(torch.ones(4), torch.zeros(4), None)})["0"]
+    assert (plain.kxk_spread, plain.pointwise_spread, plain.centre_ratio) == (0, 0, 1)
+    assert explain_scales({"0": LayerScales(torch.zeros(4), torch.ones(4), None)})["0"].centre_ratio == float("inf")
 
 
 def test_the_initial_weights_are_those_of_merged_blocks(scales):

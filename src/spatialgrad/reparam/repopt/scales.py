@@ -54,18 +54,23 @@ def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, p
         power: 2 for optimizers that are linear in the gradient, 1 for Adam and its relatives.
 
     Returns:
-        Factors of the shape of each weight, by the layers' qualified names.
+        Factors of the shape of each whole weight, also where processes share it, by the layers' qualified names. They
+        are not rounded to weights of half precision.
     """
     if power not in (1, 2):
         raise ValueError(f"power must be 1 or 2, got {power}.")
     multipliers = {}
     for name, conv in _layers(model, scales).items():
         layer, like, geometry = scales[name], conv.weight, ConvGeometry.of(conv)
-        factors = torch.ones_like(like) * _powered(layer.kxk, power, like)
+        # With the shape and layout of the weight, but never a distributed tensor.
+        factors = torch.empty_strided(
+            like.shape, like.stride(), dtype=torch.promote_types(layer.kxk.dtype, like.dtype), device=like.device
+        )
+        factors.copy_(_powered(layer.kxk, power, factors))
         row, column = centre(geometry.kernel_size)
-        factors[:, :, row, column] += _powered(layer.pointwise, power, like)[..., 0, 0]
+        factors[:, :, row, column] += _powered(layer.pointwise, power, factors)[..., 0, 0]
         if layer.identity is not None:
-            factors += identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(like)
+            factors += identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(factors)
         multipliers[name] = factors
     return multipliers
 
@@ -74,7 +79,8 @@ def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, p
 def repopt_init_(model: nn.Module, scales: Mapping[str, LayerScales]) -> None:
     """Initialise a plain model as the merged blocks: s₃ ⊙ W₃ + s₁ ⊙ W₁ + s₀ ⊙ identity, in place.
 
-    W₃ is the weight that the model has, W₁ is drawn anew as torch initialises a convolution.
+    W₃ is the weight that the model has, W₁ is drawn anew as torch initialises a convolution. Call it before processes
+    share the model's weights.
 
     Args:
         model: A freshly built model.
