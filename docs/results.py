@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results_own import live_sentence, regimes_table
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
@@ -30,7 +31,7 @@ RESULTS = ROOT / "results"
 BRANCHED = ("ACB", "RepVGG", "DBB", "DyRep")
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("index.md", "results.md")),
+    *(ROOT / "docs" / name for name in ("index.md", "results.md", "methods/sgs.md")),
     *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
 )
 COST, OVERHEAD = RESULTS / "cost.json", RESULTS / "overhead.json"
@@ -231,6 +232,8 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "methods": methods_table(found, cost),
         "headline": headline(found),
         "provenance": provenance(studies),
+        "live": live_sentence(studies),
+        "regimes": regimes_table(studies),
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 

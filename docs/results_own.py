@@ -1,0 +1,65 @@
+"""What the studies of our own say, for the pages: live against `update(loader)`, and when scaling helps."""
+
+from __future__ import annotations
+
+from spatialgrad.report.results import StudyResults
+from spatialgrad.report.statistics import Comparison, summarize
+from spatialgrad.report.tables.cells import signed, spread
+from spatialgrad.report.tables.results import compare_all
+
+NOT_YET = "not measured yet"
+
+
+def live_sentence(studies: list[StudyResults]) -> str:
+    """Accuracy with scalings that are measured live, beside the paper's procedure."""
+    study = _named("live", studies)
+    if study is None:
+        return f"Accuracy with live scalings: {NOT_YET}."
+    (live,) = [arm for arm in study.shown if not arm.record.reference]
+    reference, comparison = study.reference(live), compare_all(study)[live.record.key]
+    assert reference is not None
+    before, after = (summarize(list(arm.values.values())) for arm in (reference, live))
+    if before is None or after is None or comparison is None:
+        return f"Accuracy with live scalings: {NOT_YET}."
+    return (
+        "Accuracy (study `live` at desk scale: VGG-11 at a quarter of its width, 20,000 images of CIFAR-100, "
+        f"30 epochs, {comparison.n} seeds): {spread(before)} % with `update(loader)`, {spread(after)} % live; "
+        f"difference, paired by seed, {_interval(comparison)}."
+    )
+
+
+def regimes_table(studies: list[StudyResults]) -> str:
+    """The gain by the numbers of training steps and of training images."""
+    study = _named("regimes", studies)
+    if study is None:
+        return f"The study `regimes`: {NOT_YET}."
+    compared = compare_all(study)
+    gains: dict[str, dict[str, str]] = {}
+    columns: list[str] = []
+    for arm in study.shown:
+        images, steps = arm.group
+        row = gains.setdefault(steps, {})
+        if images not in columns:
+            columns.append(images)
+        if (comparison := compared[arm.record.key]) is not None and not arm.record.reference:
+            row[images] = _interval(comparison)
+    lines = [
+        "| training steps | " + " | ".join(f"{images} images" for images in columns) + " |",
+        "|---|" + "---|" * len(columns),
+        *(
+            f"| {steps} | " + " | ".join(row.get(images, NOT_YET) for images in columns) + " |"
+            for steps, row in gains.items()
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _named(name: str, studies: list[StudyResults]) -> StudyResults | None:
+    return next((study for study in studies if study.record.name == name), None)
+
+
+def _interval(comparison: Comparison) -> str:
+    if comparison.low is None or comparison.high is None:
+        return signed(comparison.difference)
+    text = f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+    return f"**{text}**" if comparison.supported else text
