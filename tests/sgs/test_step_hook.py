@@ -140,6 +140,21 @@ def test_scale_gradients_scales_nothing_if_anything_is_wrong(bad):
     assert torch.equal(model[0].weight.grad, before)
 
 
+def test_scale_gradients_of_torch_func_by_name():
+    model, G = small_net(), scaling_from_ratios(2, 4)
+    params = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    gradients = torch.func.grad(lambda params: torch.func.functional_call(model, params, images()).sum())(params)
+    plain = {name: gradient.clone() for name, gradient in gradients.items()}
+    with pytest.raises(KeyError, match="no convolution 'conv9'; it has 0, 3, 5"):
+        scale_gradients_(gradients, {"0": G, "conv9": torch.ones(3, 3)})
+    with pytest.raises(ValueError, match=r"'3' has shape \(9, 9\)"):
+        scale_gradients_(gradients, {"0": G, "3": torch.ones(9, 9)})
+    assert same_matrices(gradients, plain)
+    scale_gradients_(gradients, {"0": G})
+    assert torch.equal(gradients.pop("0.weight"), plain.pop("0.weight") * G)
+    assert same_matrices(gradients, plain)
+
+
 def test_two_steps_without_zero_grad_scale_the_same_gradient_twice():
     G = scaling_from_ratios(2, 4).float()
     for apply, expected in (("gradient", G * G), ("update", torch.ones(3, 3))):
