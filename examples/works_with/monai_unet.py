@@ -9,7 +9,7 @@ from monai.transforms import Compose, EnsureTyped, RandFlipd
 
 from spatialgrad import Live, SpatialGradientScaling
 
-volumes = [create_test_image_3d(32, 32, 32, num_seg_classes=1, channel_dim=0) for _ in range(16)]
+volumes = [create_test_image_3d(32, 32, 32, rad_max=10, rad_min=4, num_seg_classes=1, channel_dim=0) for _ in range(16)]
 files = [{"image": image, "label": label} for image, label in volumes]
 transform = Compose([EnsureTyped(["image", "label"]), RandFlipd(["image", "label"], prob=0.5)])
 loader = DataLoader(Dataset(files, transform), batch_size=2, shuffle=True)

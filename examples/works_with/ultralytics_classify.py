@@ -1,4 +1,4 @@
-"""Ultralytics: YOLO classification, with SGD and with the optimizer that it chooses itself. Needs ultralytics."""
+"""Ultralytics: YOLO classification with several of its optimizers. Needs ultralytics."""
 
 import tempfile
 from pathlib import Path
@@ -31,4 +31,5 @@ with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, split, str(int(label)), f"{index}.png")
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0].numpy()).save(path)
-    sgs = [train(folder, optimizer) for optimizer in ("SGD", "auto")]
+    # "auto", the default, is AdamW up to 10,000 steps and MuSGD beyond.
+    sgs = [train(folder, optimizer) for optimizer in ("SGD", "auto", "MuSGD")]

@@ -191,11 +191,8 @@ def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tupl
     """Return the kernel size and the gradient of every convolution, given the model or gradients by parameter name."""
     if isinstance(model, nn.Module):
         return {name: (tuple(conv.kernel_size), conv.weight.grad) for name, conv in named_convolutions(model).items()}
-    return {
-        plain_name(name).removesuffix(".weight"): (tuple(gradient.shape[2:]), gradient)
-        for name, gradient in model.items()
-        if name.endswith(".weight") and gradient.dim() > 2
-    }
+    weights = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
+    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in weights.items() if value.dim() > 2}
 
 
 def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:
