@@ -2,13 +2,12 @@
 
 import tempfile
 
-import torch
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from spatialgrad import Live, SpatialGradientScaling
 from spatialgrad.data import load_dataset
@@ -38,17 +37,13 @@ class SpatialGradientScalingHook(Hook):
 
 
 data = load_dataset("fashion-mnist-mini").train
+loader = DataLoader(TensorDataset(data.images[:320] / 255, data.labels[:320]), batch_size=32, shuffle=True)
 hook = SpatialGradientScalingHook()
 with tempfile.TemporaryDirectory() as folder:
     runner = Runner(
         model=Classifier(),
         work_dir=folder,
-        train_dataloader={
-            "dataset": TensorDataset(data.images[:320] / 255, data.labels[:320]),
-            "sampler": {"type": "DefaultSampler", "shuffle": True},
-            "collate_fn": {"type": "default_collate"},
-            "batch_size": 32,
-        },
+        train_dataloader=loader,
         optim_wrapper={"optimizer": {"type": "SGD", "lr": 0.1, "momentum": 0.9}},
         train_cfg={"by_epoch": True, "max_epochs": 2},
         custom_hooks=[hook],

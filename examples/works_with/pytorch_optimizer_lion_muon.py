@@ -1,4 +1,4 @@
-"""pytorch_optimizer: Lion and Muon divide a scaled gradient out again, so the update is scaled. Needs pytorch-optimizer."""
+"""pytorch_optimizer: Lion and Muon, whose updates are scaled. Needs pytorch-optimizer."""
 
 from pytorch_optimizer import Lion, Muon
 from torch import nn

@@ -1,4 +1,4 @@
-"""pytorch_optimizer: SAM's ascent stays as it is; the step of its base optimizer is scaled. Needs pytorch-optimizer."""
+"""pytorch_optimizer: SAM, whose base optimizer's gradients are scaled. Needs pytorch-optimizer."""
 
 import torch
 from pytorch_optimizer import SAM

@@ -1,4 +1,4 @@
-"""schedulefree: SGDScheduleFree is linear in the gradient, so the gradient is scaled. Needs schedulefree."""
+"""schedulefree: SGDScheduleFree, whose gradients are scaled. Needs schedulefree."""
 
 import schedulefree
 from torch import nn

@@ -20,6 +20,10 @@ params = {name: p.detach().clone() for name, p in model.named_parameters()}
 sgs = SpatialGradientScaling(model, torch.optim.SGD(model.parameters()))
 
 
+def forward(model, batch):
+    return functional_call(model, params, batch[0])
+
+
 def loss(params, x, y):
     return F.cross_entropy(functional_call(model, params, x), y)
 
@@ -32,7 +36,7 @@ def step(params, x, y):
 
 for epoch in range(2):
     if sgs.due(epoch):
-        sgs.update(loader, batches=2, forward=lambda model, batch: functional_call(model, params, batch[0]))
+        sgs.update(loader, batches=2, forward=forward)
     for x, y in loader:
         params = step(params, x, y)
 print(sgs)

@@ -125,12 +125,13 @@ class TestScheduleFree:
         other.eval()
         assert close_weights(model, twin)
 
-    def test_adamw_is_refused(self):
+    @pytest.mark.parametrize("name", ["AdamWScheduleFree", "RAdamScheduleFree"])
+    def test_adaptive_ones_are_refused(self, name):
         import schedulefree
 
         model = TinyNet()
-        with pytest.raises(ValueError, match=r"AdamWScheduleFree calculates the weights from a copy of its own .*'z'"):
-            static(model, schedulefree.AdamWScheduleFree(model.parameters()))
+        with pytest.raises(ValueError, match=rf"{name} calculates the weights from a copy of its own .*'z'"):
+            static(model, getattr(schedulefree, name)(model.parameters()))
 
 
 def groups(model):
@@ -149,10 +150,9 @@ class TestPytorchOptimizer:
 
         model = TinyNet()
         twin = copy.deepcopy(model)
+        parameters = groups if name == "Muon" else nn.Module.parameters
         kind = getattr(pytorch_optimizer, name)
-        mine, other = (
-            kind(groups(net) if name == "Muon" else net.parameters(), lr=0.01, weight_decay=0.1) for net in (model, twin)
-        )
+        mine, other = (kind(parameters(net), lr=0.01, weight_decay=0.1) for net in (model, twin))
         sgs = static(model, mine)
         assert sgs.apply == "update"
         assert "assumed" not in repr(sgs)
