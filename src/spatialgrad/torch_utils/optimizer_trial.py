@@ -93,7 +93,7 @@ class _Laboratory:
 
     def _own_copies(self) -> tuple[str, ...]:
         # Weight decay lets every part of the state follow the weights.
-        still = {"weight_decay": 0.0}
+        still: dict[str, Any] = {"weight_decay": 0.0}
         state, shifted = self._run(1.0, **still).state, self._run(1.0, shift=_SHIFT, **still).state
         copies = [name for name, values in state.items() if _size(shifted[name] - values - _SHIFT) <= 1e-2 * _SHIFT]
         undisturbed = self._run(1.0, rounds=2, **still).weights
