@@ -25,7 +25,8 @@ $(VENV)/.demo: $(VENV)/bin/python $(SETUP)
 
 $(VENV)/.test: $(VENV)/bin/python $(SETUP)
 	@echo "Installing spatialgrad with what the tests need into $(VENV) ..."
-	@$(PIP) -e ".[all,dev]"
+	@$(PIP) -e ".[all,dev,clients]"
+	@$(PIP) --no-deps fastai mmengine ultralytics
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (under 3 minutes).

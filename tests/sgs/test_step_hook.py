@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
 from spatialgrad.sgs import step_hook
+from support.common import same_matrices
 from support.scaling import build, images, small_net, train
 
 
@@ -138,6 +139,24 @@ def test_scale_gradients_scales_nothing_if_anything_is_wrong(bad):
     with pytest.raises((KeyError, ValueError)):
         scale_gradients_(model, {"0": scaling_from_ratios(2, 4), **bad})
     assert torch.equal(model[0].weight.grad, before)
+
+
+def test_scale_gradients_of_torch_func_by_name():
+    model, G = small_net().eval(), scaling_from_ratios(2, 4).float()
+    params = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    gradients = torch.func.grad(lambda params: torch.func.functional_call(model, params, images()).sum())(params)
+    plain = {name: gradient.clone() for name, gradient in gradients.items()}
+    with pytest.raises(KeyError, match="no convolution 'conv9'; it has 0, 3, 5"):
+        scale_gradients_(gradients, {"0": G, "conv9": torch.ones(3, 3)})
+    with pytest.raises(ValueError, match=r"'3' has shape \(9, 9\)"):
+        scale_gradients_(gradients, {"0": G, "3": torch.ones(9, 9)})
+    assert same_matrices(gradients, plain)
+    scale_gradients_(gradients, {"0": G})
+    assert torch.equal(gradients.pop("0.weight"), plain.pop("0.weight") * G)
+    assert same_matrices(gradients, plain)
+    gradient = torch.ones(2, 2, 3, 3)
+    scale_gradients_({"weight": gradient}, {"": G})  # the model is a convolution
+    assert torch.equal(gradient, G.expand(2, 2, 3, 3))
 
 
 def test_two_steps_without_zero_grad_scale_the_same_gradient_twice():

@@ -30,6 +30,25 @@ class HomeMadeSGD(torch.optim.Optimizer):
                 p.sub_(group["lr"] * p.grad)
 
 
+class GroupsOnly(torch.optim.Optimizer):
+    """Refuses parameters that are not in groups with an entry of its own, like most versions of Muon."""
+
+    def __init__(self, params):
+        for group in params:
+            if "use_sign" not in group:
+                raise ValueError("use_sign must be set")
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["coefficients"].append(1.0)
+            for p in group["params"]:
+                change = p.grad.sign() if group["use_sign"] else p.grad + group["weight_decay"] * p
+                total = self.state[p].setdefault("total", torch.zeros_like(p)).add_(change)
+                p.sub_(group["lr"] * total)
+
+
 class SignSGD(torch.optim.SGD):
     """A subclass of SGD that is not linear in the gradient."""
 

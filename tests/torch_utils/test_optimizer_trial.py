@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from spatialgrad.torch_utils.optimizer_trial import try_optimizer
-from support.optimizers import Anchored, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
+from support.optimizers import Anchored, GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
 
 optim = torch.optim
 
@@ -75,6 +75,17 @@ def test_copies_of_the_weights(kind, copies):
     assert trial_of(kind, {}).own_copies == copies
     if "weight_decay" in kind([torch.zeros(1)]).defaults:
         assert trial_of(kind, {"weight_decay": 0.5}).own_copies == copies
+
+
+@pytest.mark.parametrize(("sign", "linear"), [(True, False), (False, True)])
+def test_optimizers_that_accept_nothing_but_groups(sign, linear):
+    weight = nn.Parameter(torch.rand(8, 4, 3, 3))
+    group = {"params": [weight], "use_sign": sign, "lr": 0.0, "weight_decay": 0.5, "coefficients": [1.0]}
+    optimizer = GroupsOnly([group])
+    trial = try_optimizer(optimizer, weight)
+    assert trial.linear == linear
+    assert trial.own_copies == ()
+    assert group["coefficients"] == [1.0]
 
 
 def test_the_group_s_own_settings_count():

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from spatialgrad.sgs.matrices import check_scaling
 from spatialgrad.torch_utils.distributed import local_part
-from spatialgrad.torch_utils.modules import named_convolutions
+from spatialgrad.torch_utils.modules import named_convolutions, plain_name
 from spatialgrad.torch_utils.optimizers import act_on_gradients
 
 Apply = Literal["gradient", "update", "auto"]
@@ -32,14 +32,15 @@ class NoEffectWarning(UserWarning):
 
 
 @torch.no_grad()
-def scale_gradients_(model: nn.Module, scalings: Mapping[str, Tensor]) -> None:
+def scale_gradients_(model: nn.Module | Mapping[str, Tensor], scalings: Mapping[str, Tensor]) -> None:
     """Multiply the gradients of convolution kernels position by position, in place.
 
     Used like `torch.nn.utils.clip_grad_norm_`: after ``backward()``, before ``optimizer.step()``. Convolutions
     without a gradient are skipped. An invalid name or scaling raises an error before any gradient changes.
 
     Args:
-        model: Any module; wrappers such as DistributedDataParallel or a compiled module do not matter.
+        model: Any module; wrappers such as DistributedDataParallel or a compiled module do not matter. Or gradients by
+            the names of their parameters, as `torch.func.grad` returns them.
         scalings: G of shape kernel_size by the qualified name of the convolution.
 
     Example:
@@ -53,13 +54,13 @@ def scale_gradients_(model: nn.Module, scalings: Mapping[str, Tensor]) -> None:
                   [1.1250, 2.2500, 1.1250],
                   [0.5625, 1.1250, 0.5625]]]])
     """
-    convolutions = named_convolutions(model)
+    kernels = _kernels_of(model)
     for name, scaling in scalings.items():
-        if name not in convolutions:
-            raise KeyError(f"The model has no convolution {name!r}; it has {', '.join(convolutions) or 'none'}.")
-        check_scaling(name, scaling, tuple(convolutions[name].kernel_size))
+        if name not in kernels:
+            raise KeyError(f"The model has no convolution {name!r}; it has {', '.join(kernels) or 'none'}.")
+        check_scaling(name, scaling, kernels[name][0])
     for name, scaling in scalings.items():
-        gradient = convolutions[name].weight.grad
+        gradient = kernels[name][1]
         if gradient is not None:
             local_part(gradient).mul_(scaling.to(gradient.device))
 
@@ -184,6 +185,14 @@ class StepHook:
                 NoEffectWarning,
                 stacklevel=2,
             )
+
+
+def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], Tensor | None]]:
+    """Return the kernel size and the gradient of every convolution, given the model or gradients by parameter name."""
+    if isinstance(model, nn.Module):
+        return {name: (tuple(conv.kernel_size), conv.weight.grad) for name, conv in named_convolutions(model).items()}
+    weights = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
+    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in weights.items() if value.dim() > 2}
 
 
 def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:

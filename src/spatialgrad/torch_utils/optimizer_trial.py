@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
@@ -17,6 +18,8 @@ from torch.optim import Optimizer
 STEPS = 12
 # Choices of an implementation, which do not change what is computed but may not be available for a scratch parameter.
 _IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
+# What belongs to the parameters of a group, or was written there by schedulers and steps.
+_OWN = {"params", "param_names", "initial_lr", "step"}
 _FACTOR = 4.0
 _SHIFT = 1000.0
 
@@ -44,20 +47,26 @@ def try_optimizer(optimizer: Optimizer, parameter: Tensor) -> Trial | None:
         None if no fresh optimizer can be made, or if it cannot be stepped without a closure.
     """
     devices = [parameter.device] if parameter.device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices), warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            return _Laboratory(type(optimizer), _settings(optimizer, parameter), parameter).trial()
-    except Exception:
-        # Whatever a class of somebody else's raises here: it cannot be tried.
-        return None
+    settings, entries = _settings(optimizer, parameter)
+    # Some classes, such as Muon with its AdamW for biases, accept nothing but groups with entries of their own.
+    for group in ({}, entries) if entries else ({},):
+        try:
+            with torch.random.fork_rng(devices), warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
+                return _Laboratory(type(optimizer), settings, group, parameter).trial()
+        except Exception:
+            # Whatever a class of somebody else's raises here: it cannot be tried in this way.
+            continue
+    return None
 
 
 class _Laboratory:
     """Repeats the same few steps with one thing changed."""
 
-    def __init__(self, kind: type[Optimizer], settings: Mapping[str, Any], parameter: Tensor) -> None:
-        self._kind, self._settings = kind, settings
+    def __init__(
+        self, kind: type[Optimizer], settings: Mapping[str, Any], entries: Mapping[str, Any], parameter: Tensor
+    ) -> None:
+        self._kind, self._settings, self._entries = kind, settings, entries
         shape = (4, 3, *parameter.shape[2:])
         generator = torch.Generator().manual_seed(0)
         dtype = torch.float32 if parameter.device.type == "mps" else torch.float64
@@ -84,7 +93,7 @@ class _Laboratory:
 
     def _own_copies(self) -> tuple[str, ...]:
         # Weight decay lets every part of the state follow the weights.
-        still: dict[str, Any] = {"weight_decay": 0.0} if "weight_decay" in self._settings else {}
+        still: dict[str, Any] = {"weight_decay": 0.0}
         state, shifted = self._run(1.0, **still).state, self._run(1.0, shift=_SHIFT, **still).state
         copies = [name for name, values in state.items() if _size(shifted[name] - values - _SHIFT) <= 1e-2 * _SHIFT]
         undisturbed = self._run(1.0, rounds=2, **still).weights
@@ -103,11 +112,13 @@ class _Laboratory:
             shift: Added to the initial weights.
             rounds: How many times to go through all gradients.
             disturb: A part of the state to change before the second round.
-            **changes: Other settings.
+            **changes: Other values for settings, where they exist.
         """
         torch.manual_seed(0)
         scratch = nn.Parameter(self._start + shift)
-        optimizer = self._kind([scratch], **{**self._settings, **changes})
+        entries = _with(changes, self._entries)
+        parameters: Any = [{**entries, "params": [scratch]}] if entries else [scratch]
+        optimizer = self._kind(parameters, **_with(changes, self._settings))
         if callable(begin := getattr(optimizer, "train", None)):
             begin()  # schedule-free optimizers refuse to step otherwise
         halfway = self._start
@@ -134,8 +145,8 @@ class _Run(NamedTuple):
     """The parts of the optimizer's state that have the shape of the weights."""
 
 
-def _settings(optimizer: Optimizer, parameter: Tensor) -> dict[str, Any]:
-    """Return the arguments with which a parameter's optimizer can be built again."""
+def _settings(optimizer: Optimizer, parameter: Tensor) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments with which a parameter's optimizer can be built again, and its group's other entries."""
     group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
     accepted = inspect.signature(type(optimizer)).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
@@ -144,9 +155,16 @@ def _settings(optimizer: Optimizer, parameter: Tensor) -> dict[str, Any]:
         for name, default in optimizer.defaults.items()
         if (name in accepted or anything) and name not in _IMPLEMENTATION
     }
-    if "lr" in settings:
-        settings["lr"] = 0.01  # a schedule may start at 0
-    return settings
+    entries = {name: value for name, value in group.items() if name not in optimizer.defaults and name not in _OWN}
+    for values in (settings, entries):
+        if "lr" in values:
+            values["lr"] = 0.01  # a schedule may start at 0
+    return settings, entries
+
+
+def _with(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of settings with some of the values changed."""
+    return {name: changes.get(name, copy.deepcopy(value)) for name, value in settings.items()}
 
 
 def _size(difference: Tensor) -> float:
