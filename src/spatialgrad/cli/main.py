@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from importlib import metadata
 from types import FrameType
 
-from spatialgrad import __version__
 from spatialgrad.cli.commands import COMMANDS, build_app, needs_only_names
 from spatialgrad.torch_utils.names import did_you_mean
 
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def describe_version() -> str:
     """The versions of the package and of what results depend on most; nothing of it is imported."""
-    return f"spatialgrad {__version__} (torch {_installed('torch')}, Python {platform.python_version()})"
+    return f"spatialgrad {_installed('spatialgrad')} (torch {_installed('torch')}, Python {platform.python_version()})"
 
 
 def _installed(distribution: str) -> str:
