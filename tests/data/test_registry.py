@@ -21,12 +21,15 @@ from support.data_files import write_cifar100
 
 NAMES = [
     "fashion-mnist-mini",
+    "shapes-mini",
     "fashion-mnist",
     "cifar10",
     "cifar100",
     "imagenet",
+    "streets-mini",
     "camvid",
     "cityscapes",
+    "figures-mini",
     "lspet",
     "mpii",
 ]
@@ -90,7 +93,7 @@ def test_each_task_has_its_data_sets(tmp_path):
     with pytest.raises(ValueError, match=r"cifar10 is a data set for classification, not for pose.*lspet, mpii"):
         load_for("pose", "cifar10", tmp_path)
     tasks = [info.task for info in list_datasets(tmp_path)]
-    assert tasks == ["classification"] * 5 + ["segmentation"] * 2 + ["pose"] * 2
+    assert tasks == ["classification"] * 6 + ["segmentation"] * 3 + ["pose"] * 3
 
 
 def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch, tmp_path):
