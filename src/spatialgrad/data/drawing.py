@@ -78,7 +78,8 @@ def paint_(picture: np.ndarray, shape: np.ndarray, colour: np.ndarray | Sequence
 
 def to_bytes(picture: np.ndarray) -> np.ndarray:
     """A picture with values from 0 to 255 as uint8, channels first."""
-    return np.rint(np.clip(picture, 0, 255)).astype(np.uint8).transpose(2, 0, 1)
+    whole: np.ndarray = np.rint(np.clip(picture, 0, 255)).astype(np.uint8)
+    return whole.transpose(2, 0, 1)
 
 
 def _edge(distance: np.ndarray) -> np.ndarray:

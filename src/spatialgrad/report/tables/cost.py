@@ -84,17 +84,16 @@ def metrics_tables(study: StudyResults, arms: Sequence[ArmResults]) -> list[Tabl
         return []
     names = group_names(arms)
     columns = list(heading_columns(names, "Method"))
-    for metric in metrics:
-        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for of in ("ours", "published")]
+    for of in ("ours", "published"):
+        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for metric in metrics]
     rows = []
     for arm in arms:
         cells = list(heading_cells(arm, names))
         for metric in metrics:
             summary = summarize([value for run in arm.runs if (value := run.metric(metric)) is not None])
             cells.append(empty() if summary is None else Cell(lines=(spread(summary),), sort=summary.mean))
-            cells.append(
-                published_cell([each.other.get(metric) for each in arm.record.published], arm.record.published)
-            )
+        sources = arm.record.published
+        cells += [published_cell([each.other.get(metric) for each in sources], sources) for metric in metrics]
         rows.append(tuple(cells))
     return [Table(caption="Additional metrics", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1)]
 
