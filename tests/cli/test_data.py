@@ -4,7 +4,8 @@
 def test_list(command, tmp_path):
     code, said = command("data", "list", "--data.root", tmp_path)
     assert code == 0
-    assert "✓ fashion-mnist-mini" in said
+    for shipped in ("fashion-mnist-mini", "shapes-mini", "streets-mini", "figures-mini"):
+        assert f"✓ {shipped}" in said
     assert "· cifar100" in said
     assert str(tmp_path) in said
 

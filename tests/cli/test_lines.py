@@ -14,7 +14,7 @@ from spatialgrad.cli.main import main
 from spatialgrad.cli.study_tables import describe_status, describe_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
-from spatialgrad.train.config.groups import USUAL_LR
+from spatialgrad.train.config.optimizers import USUAL_LR
 from support.common import python_environment
 from support.report import arm, record, write_run
 
@@ -189,11 +189,19 @@ class TestRecipes:
 
         return parse
 
-    @pytest.mark.parametrize("name", [["--optimizer.name", "adam"], ["--optimizer.name=adam"]])
-    def test_another_optimizer_has_its_own(self, parsed, name):
-        assert parsed("--recipe", "cifar_table1", *name).learning_rate == USUAL_LR["adam"] != 0.1
-        assert parsed(*name, "--recipe=cifar_table1").learning_rate == USUAL_LR["adam"]
+    @pytest.mark.parametrize("optimizer", ["adam", "adamw", "lion"])
+    @pytest.mark.parametrize("form", ["--optimizer.name {}", "--optimizer.name={}"])
+    def test_another_optimizer_has_its_own(self, parsed, optimizer, form):
+        name = form.format(optimizer).split()
+        assert parsed("--recipe", "cifar_table1", *name).learning_rate == USUAL_LR[optimizer] != 0.1
+        assert parsed(*name, "--recipe=cifar_table1").learning_rate == USUAL_LR[optimizer]
         assert parsed("--recipe", "cifar_table1", *name, "--optimizer.lr", "0.02").learning_rate == 0.02
+
+    def test_a_class_has_its_own(self, parsed):
+        name = ("--optimizer.name", "torch.optim:RMSprop")
+        found = parsed("--recipe", "cifar_table1", *name, "--optimizer.options", "alpha=0.9", "centered=True")
+        assert found.learning_rate == 0.01
+        assert found.parsed_options == {"alpha": 0.9, "centered": True}
 
     def test_the_same_optimizer_keeps_it(self, parsed):
         assert parsed("--recipe", "pocket", "--optimizer.name", "sgd").learning_rate == 0.05

@@ -1,8 +1,11 @@
 """The command as a user starts it, and what all subcommands share."""
 
+import platform
 import subprocess
 import sys
+from importlib.metadata import version
 
+from spatialgrad import __version__
 from support.common import python_environment
 
 
@@ -17,6 +20,19 @@ def test_python_m_spatialgrad_lists_the_subcommands():
     for name in ("demo", "train", "resume", "export", "data", "study", "report"):
         assert f" {name} " in done.stdout
     assert "under 3 minutes" in " ".join(done.stdout.replace("│", "").split())
+
+
+def test_the_version_is_printed_without_importing_torch():
+    code = (
+        "import sys; from spatialgrad.cli.main import main\n"
+        "code = main(['--version'])\n"
+        "print(code, sorted({'torch', 'numpy', 'tyro'} & set(sys.modules)))"
+    )
+    done = run_python("-c", code)
+    said, rest = done.stdout.splitlines()
+    assert rest == "0 []", done.stderr
+    assert said == f"spatialgrad {__version__} (torch {version('torch')}, Python {platform.python_version()})"
+    assert run_python("-m", "spatialgrad", "--version").stdout == said + "\n"
 
 
 def test_an_unknown_command_is_answered_with_the_known_ones(command):

@@ -21,12 +21,15 @@ from support.data_files import write_cifar100
 
 NAMES = [
     "fashion-mnist-mini",
+    "shapes-mini",
     "fashion-mnist",
     "cifar10",
     "cifar100",
     "imagenet",
+    "streets-mini",
     "camvid",
     "cityscapes",
+    "figures-mini",
     "lspet",
     "mpii",
 ]
@@ -58,7 +61,7 @@ def test_every_source_explains_itself(name, tmp_path):
     assert all(isinstance(place, Path) for place in source.places(tmp_path))
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("-mini")])
 def test_one_that_is_missing_says_how_to_get_it(name, tmp_path, monkeypatch):
     monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", tmp_path / "debian")
     source = SOURCES[name]
@@ -90,7 +93,7 @@ def test_each_task_has_its_data_sets(tmp_path):
     with pytest.raises(ValueError, match=r"cifar10 is a data set for classification, not for pose.*lspet, mpii"):
         load_for("pose", "cifar10", tmp_path)
     tasks = [info.task for info in list_datasets(tmp_path)]
-    assert tasks == ["classification"] * 5 + ["segmentation"] * 2 + ["pose"] * 2
+    assert tasks == ["classification"] * 6 + ["segmentation"] * 3 + ["pose"] * 3
 
 
 def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch, tmp_path):

@@ -62,7 +62,7 @@ def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, tmp_pa
     assert sgs["Published difference"] == "+0.30"
     costs = rows(tmp_path, 1)
     assert costs[1]["GPU hours, published (× reference)"].replace("\\", "") == "7.0 (× 3.04)/9.4*"
-    assert costs[1]["MACs, published"].replace("\\", "") == "728.0/728.0*"
+    assert costs[1]["MACs, published (M)"].replace("\\", "") == "728.0/728.0*"
     assert f"measured by {QUOTED}" in (tmp_path / "index.html").read_text()
 
 

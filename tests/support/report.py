@@ -284,16 +284,23 @@ def real_study(folder, *, seeds=(0, 1), epochs=3):
 
 
 class Tables(HTMLParser):
-    """The cells of all tables of a page, as texts; lines of a cell are joined by a slash."""
+    """The cells of all tables of a page, as texts; lines of a cell are joined by a slash.
+
+    `constants` has for each table what its caption says of all rows.
+    """
 
     def __init__(self, text):
         super().__init__()
-        self.tables, self._cell = [], None
+        self.tables, self.constants, self._cell, self._next, self._folded = [], [], None, {}, False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         if tag == "table":
             self.tables.append([])
+            self.constants.append(self._next)
+            self._next = {}
+        elif tag == "span" and ("class", "constants") in attributes:
+            self._folded = True
         elif tag == "tr":
             self.tables[-1].append([])
         elif tag in ("th", "td"):
@@ -309,18 +316,28 @@ class Tables(HTMLParser):
     def handle_data(self, data):
         if self._cell is not None:
             self._cell += data
+        elif self._folded:
+            self._next, self._folded = folded(data.split(" · ")), False
+
+
+def folded(constants):
+    """What a caption says of all rows, by title."""
+    return dict(each.split(": ", 1) for each in constants)
 
 
 def html_rows(folder, table=0):
-    head, *rows = Tables((folder / "index.html").read_text()).tables[table]
-    return [dict(zip(head, row, strict=True)) for row in rows]
+    parsed = Tables((folder / "index.html").read_text())
+    head, *rows = parsed.tables[table]
+    return [dict(zip(head, row, strict=True)) | parsed.constants[table] for row in rows]
 
 
 def markdown_rows(folder, table=0):
-    tables = [block for block in (folder / "report.md").read_text().split("\n\n") if block.startswith("| ")]
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in tables[table].splitlines()]
+    blocks = (folder / "report.md").read_text().split("\n\n")
+    index = [index for index, block in enumerate(blocks) if block.startswith("| ")][table]
+    constants = folded(blocks[index - 1].replace("\\", "").split(" · ")[1:])
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in blocks[index].splitlines()]
     clean = [[cell.replace("**", "").replace("\\", "").replace("<br>", "/") for cell in row] for row in rows]
-    return [dict(zip([cell.replace("\\", "") for cell in head], row, strict=True)) for row in clean]
+    return [dict(zip([cell.replace("\\", "") for cell in head], row, strict=True)) | constants for row in clean]
 
 
 def accuracies(folder, key):

@@ -82,8 +82,8 @@ def test_pose():
     assert (schedule.name, schedule.milestones, schedule.gamma) == ("step", (90, 120), 0.1)
     assert (config.data.batch_size, config.budget.epochs) == (32, 140)
     assert (config.pose.scale, config.pose.rotation, config.pose.flip_test) == (0.25, 30, True)
-    for name in ("pose_lspet", "pose_pocket"):
-        assert (recipe(name).task, recipe(name).data.name) == ("pose", "lspet")
+    for name, data in (("pose_lspet", "lspet"), ("pose_pocket", "figures-mini")):
+        assert (recipe(name).task, recipe(name).data.name) == ("pose", data)
 
 
 def test_ablation():

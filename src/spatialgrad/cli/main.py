@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from types import FrameType
 
 from spatialgrad.cli.commands import COMMANDS, build_app, needs_only_names
@@ -15,12 +17,15 @@ from spatialgrad.torch_utils.names import did_you_mean
 INTERRUPTED = 128 + signal.SIGINT
 
 
-DESCRIPTION = "Spatial gradient scaling for ConvNets."
+DESCRIPTION = "Spatial gradient scaling for ConvNets. `spatialgrad --version` prints the versions."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if given == ["--version"]:
+        print(describe_version())
+        return 0
     try:
         if mistake := _mistyped(given):
             print(f"spatialgrad: {mistake}", file=sys.stderr)
@@ -34,6 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spatialgrad: the command line needs {error.name}: pip install 'spatialgrad[train]'", file=sys.stderr)
         return 1
     return exit_code_of(lambda: _run(given))
+
+
+def describe_version() -> str:
+    """The versions of the package and of what results depend on most; nothing of it is imported."""
+    return f"spatialgrad {_installed('spatialgrad')} (torch {_installed('torch')}, Python {platform.python_version()})"
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _run(arguments: list[str]) -> None:

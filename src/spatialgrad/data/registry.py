@@ -8,7 +8,19 @@ from typing import Any
 
 from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.files.download import Progress
-from spatialgrad.data.sets import camvid, cifar, cityscapes, fashion_mnist, folder, imagenet, lspet, mpii
+from spatialgrad.data.sets import (
+    camvid,
+    cifar,
+    cityscapes,
+    fashion_mnist,
+    figures_mini,
+    folder,
+    imagenet,
+    lspet,
+    mpii,
+    shapes_mini,
+    streets_mini,
+)
 from spatialgrad.data.source import Source, data_root
 from spatialgrad.torch_utils.names import did_you_mean
 
@@ -16,12 +28,15 @@ SOURCES: dict[str, Source] = {
     source.name: source
     for source in (
         fashion_mnist.MINI,
+        shapes_mini.SOURCE,
         fashion_mnist.SOURCE,
         cifar.SOURCE10,
         cifar.SOURCE100,
         imagenet.SOURCE,
+        streets_mini.SOURCE,
         camvid.SOURCE,
         cityscapes.SOURCE,
+        figures_mini.SOURCE,
         lspet.SOURCE,
         mpii.SOURCE,
     )

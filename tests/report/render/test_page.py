@@ -206,12 +206,58 @@ def test_no_screen_makes_the_page_scroll_sideways(page, opening, width):
     with opening(page, width=width) as opened:
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
         if width == 320:
-            wide = opened.page.locator(".scroll").first
+            wide = opened.page.locator(".scroll:has(svg)").first
             assert wide.evaluate("e => e.scrollWidth > e.clientWidth")
             wide.focus()
             opened.page.keyboard.press("ArrowRight")
             opened.page.wait_for_timeout(500)
             assert wide.evaluate("e => e.scrollLeft") > 0
+
+
+CELLS = """(tables, titles) => tables.flatMap((table) => {
+  const chosen = [...table.tHead.rows[0].cells].filter((head) => !titles || head.textContent.includes(titles));
+  return chosen.flatMap((head) => [...table.rows].map((row) => {
+    const { left, right } = row.cells[head.cellIndex].getBoundingClientRect();
+    return [head.textContent, left, right];
+  }));
+})"""
+
+
+def test_a_phone_shows_every_accuracy_without_scrolling_sideways(page, opening):
+    with opening(page, width=390) as opened:
+        cells = opened.page.locator("table.data").evaluate_all(CELLS, "ours (%)")
+        cells += opened.page.locator("table.data").evaluate_all(CELLS, "Ours (%)")
+        assert len(cells) > 40
+        assert [cell for cell in cells if cell[1] < 0 or cell[2] > 390] == []
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+        for caption in opened.page.locator(".caption").all():
+            box = caption.bounding_box()
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+
+
+def test_a_laptop_shows_every_column_of_the_cost_tables(page, opening):
+    with opening(page, width=1280) as opened:
+        costs = opened.page.locator(".caption:has-text('Cost') + .scroll table")
+        assert costs.count() == 4
+        cells = costs.evaluate_all(CELLS, "")
+        assert sum(cell[0] == "Share of scaling (%)" for cell in cells) > 10
+        assert [cell for cell in cells if cell[1] < 0 or cell[2] > 1280] == []
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 1280
+        hidden = costs.evaluate_all("all => all.map((t) => t.parentElement.scrollWidth - t.parentElement.clientWidth)")
+        assert max(hidden) <= 0
+
+
+def test_what_is_the_same_in_every_row_is_in_the_caption(tmp_path):
+    arms = [arm(key, key, {"D": "x"}, (0, 1), reference=key == "a") for key in "ab"]
+    for key, accuracy in (("a", 0.5), ("b", 0.6)):
+        for seed in (0, 1):
+            write_run(tmp_path / f"runs/{key}/seed{seed}", accuracy, epochs=1)
+    record(arms, seeds=(0, 1), figures=()).write(tmp_path)
+    text = write_report([tmp_path], tmp_path / "report").read_text()
+    assert '<span class="constants">D: x · Seeds: 2</span>' in text
+    markdown = (tmp_path / "report/report.md").read_text()
+    assert "** · D: x · Seeds: 2\n" in markdown
+    assert "| Method | Ours (%) |" in markdown
 
 
 def test_without_javascript_everything_but_the_controls_is_there(page, opening):
@@ -230,14 +276,14 @@ def test_a_table_of_seventeen_networks_has_a_row_for_each(networks, opening, tmp
         assert titles == [
             "Model",
             "Baseline, ours (%)",
-            "Baseline, published (%)",
             "SGS (Ours), ours (%)",
-            "SGS (Ours), published (%)",
-            "Seeds",
             "Difference [95\u00a0%\u00a0CI]",
             "p",
+            "Baseline, published (%)",
+            "SGS (Ours), published (%)",
             "Published difference",
         ]
+        assert "Seeds: 3" in opened.page.locator(".caption").first.inner_text()
         assert opened.page.locator("table.data").first.locator("tbody tr").count() == 17
         opened.page.locator("nav a", has_text="Learning curves").focus()
         opened.page.keyboard.press("Enter")

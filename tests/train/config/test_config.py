@@ -48,7 +48,7 @@ from spatialgrad.train.config.validation import SHORT_FLAGS, flag
         (lambda: DataConfig(limit=0), "--data.limit must be at least 1, got 0"),
         (lambda: DataConfig(validation=1.0), "--data.validation must be at least 0 and below 1, got 1.0"),
         (lambda: MethodConfig(name="sgd"), "did you mean 'sgs'"),
-        (lambda: OptimizerConfig(name="adamw"), "did you mean 'adam"),
+        (lambda: OptimizerConfig(name="adamm"), "did you mean 'adam"),
         (lambda: OptimizerConfig(lr=0.0), "--optimizer.lr must be positive"),
         (lambda: OptimizerConfig(lr=float("nan")), "--optimizer.lr must be positive, got nan"),
         (lambda: OptimizerConfig(momentum=1.0), "--optimizer.momentum"),

@@ -390,17 +390,6 @@ def test_a_merged_network_that_disagrees_is_not_deployed(tmp_path, monkeypatch):
     assert not (tmp_path / "result.json").exists()
 
 
-def test_tensorboard(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    quietly(tiny(tmp_path, epochs=2, tensorboard=True))
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    found = {event.step: event.value for event in events.Scalars("test/accuracy")}
-    lines = read_lines(tmp_path / "metrics.jsonl")
-    assert found == pytest.approx({line["step"]: line["test_accuracy"] for line in lines})
-
-
 @pytest.mark.parametrize(
     "machine",
     [{"channels_last": True}, {"precision": "bf16-mixed"}, {"precision": "64-true"}, {"precision": "bf16-true"}],

@@ -8,9 +8,10 @@ import torch
 
 from spatialgrad import scaling_from_ratios
 from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
-from spatialgrad.train.config.groups import USUAL_LR
+from spatialgrad.train.config.optimizers import USUAL_LR
 from spatialgrad.train.config.options import METHOD_NAMES
 from spatialgrad.train.methods.base import EpochContext, Update
+from support.common import define_torchvision_operators
 from support.training import quietly, tiny, weights
 
 BRANCHED = ("acb", "repvgg", "dbb", "repopt-search")
@@ -110,6 +111,8 @@ def test_methods_differ(tmp_path):
 @pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
 @pytest.mark.parametrize("optimizer", USUAL_LR)
 def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
+    if optimizer == "lion":
+        define_torchvision_operators()
     changes = {"data": {"limit": 64}, "budget": {"epochs": 2, "evaluate_every": 2}}
     changes["optimizer"] = {"name": optimizer, "lr": None, "momentum": 0.0}
     found = {}

@@ -65,7 +65,7 @@ def test_it_learns_real_camvid(data_folder, tmp_path):
     config = replace(
         config,
         out=tmp_path,
-        data=replace(config.data, root=Path(data_folder)),
+        data=replace(config.data, name="camvid", root=Path(data_folder), image_size=(88, 120), limit=64, test_limit=40),
         budget=replace(config.budget, epochs=10, evaluate_every=10),
         machine=replace(config.machine, accelerator="cpu", threads=1),
     )

@@ -33,7 +33,7 @@ def render_markdown(sections: Sequence[Section], written: str) -> str:
 def table(each: Table) -> str:
     """A table with its caption and notes."""
     lines = [
-        f"**{inline(each.caption)}**",
+        f"**{inline(each.caption)}**" + "".join(f" · {inline(constant)}" for constant in each.constants),
         "",
         "| " + " | ".join(inline(column.title) for column in each.columns) + " |",
         "|" + "|".join("---:" if column.numeric else "---" for column in each.columns) + "|",

@@ -30,6 +30,8 @@ class Column:
 
     title: str
     numeric: bool = True
+    foldable: bool = False
+    """Whether the column moves to the caption if it is the same in every row: settings may, results may not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     headers: int = 1
     notes: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    """What is the same in every row, as "title: value", for the caption."""
 
     @property
     def is_grouped(self) -> bool:
@@ -94,6 +98,25 @@ def without_empty_columns(table: Table) -> Table:
         for index in range(len(table.columns))
         if index < table.headers or any(row[index] != empty() for row in table.rows)
     ]
+    return _with_columns(table, kept)
+
+
+def fold_constant_columns(table: Table) -> Table:
+    """A table whose foldable columns moved to the caption where all rows have the same value."""
+    if len(table.rows) < 2:
+        return table
+    folded = [
+        index
+        for index, column in enumerate(table.columns)
+        if column.foldable and len({row[index].lines for row in table.rows}) == 1
+    ]
+    constants = [f"{table.columns[index].title}: {', '.join(table.rows[0][index].lines)}" for index in folded]
+    kept = [index for index in range(len(table.columns)) if index not in folded]
+    headers = table.headers - sum(index < table.headers for index in folded)
+    return replace(_with_columns(table, kept), headers=headers, constants=tuple(constants))
+
+
+def _with_columns(table: Table, kept: Sequence[int]) -> Table:
     return replace(
         table,
         columns=tuple(table.columns[index] for index in kept),
@@ -137,7 +160,8 @@ def heading_cells(arm: ArmResults, names: Sequence[str]) -> tuple[Cell, ...]:
 
 def heading_columns(names: Sequence[str], last: str) -> tuple[Column, ...]:
     """The columns of `heading_cells`."""
-    return tuple(Column(title=name, numeric=False) for name in (*names, last))
+    groups = [Column(title=name, numeric=False, foldable=True) for name in names]
+    return (*groups, Column(title=last, numeric=False))
 
 
 def arm_notes(arms: Sequence[ArmResults]) -> list[str]:

@@ -34,13 +34,13 @@ def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
     show_parameters = any(each.parameters is not None for each in published)
     time, factor = time_unit([study.seconds(arm) for arm in arms])
     columns = [*heading_columns(names, "Method"), Column(title=f"{time.capitalize()} per run, ours")]
-    columns.append(Column(title="×\u00a0reference"))
+    columns += [Column(title="×\u00a0reference"), Column(title="Share of scaling (%)")]
     columns += [Column(title=f"{unit}, published (×\u00a0reference)")] if show_cost else []
-    columns.append(Column(title="MACs in training (M)"))
-    columns += [Column(title="MACs, published")] if show_macs else []
-    columns.append(Column(title="Parameters in training (M)"))
-    columns += [Column(title="Parameters, published")] if show_parameters else []
-    columns += [Column(title="Share of scaling (%)"), Column(title="Peak memory (MB)")]
+    columns.append(Column(title="MACs in training (M)", foldable=True))
+    columns += [Column(title="MACs, published (M)", foldable=True)] if show_macs else []
+    columns.append(Column(title="Parameters in training (M)", foldable=True))
+    columns += [Column(title="Parameters, published (M)", foldable=True)] if show_parameters else []
+    columns.append(Column(title="Peak memory (MB)"))
     rows = []
     for arm in arms:
         sources, seconds, reference = arm.record.published, study.seconds(arm), study.reference(arm) or arm
@@ -48,6 +48,7 @@ def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
         own, scaling = arm.mean("seconds"), arm.mean("scaling_seconds")
         cells = [*heading_cells(arm, names), number_cell(seconds, factor, 2)]
         cells.append(number_cell(None if seconds is None or not base else seconds / base, 1, 2))
+        cells.append(number_cell(None if not own or scaling is None else 100 * scaling / own, 1, 1))
         if show_cost:
             cells.append(published_cell([each.cost for each in sources], sources, _ratios(arm, reference)))
         cells.append(number_cell(arm.mean("training_macs"), 1e-6, 1))
@@ -56,7 +57,6 @@ def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
         cells.append(number_cell(arm.mean("training_parameters"), 1e-6, 2))
         if show_parameters:
             cells.append(published_cell([_millions(each.parameters) for each in sources], sources))
-        cells.append(number_cell(None if not own or scaling is None else 100 * scaling / own, 1, 1))
         cells.append(number_cell(arm.mean("peak_memory_bytes"), 2**-20, 0))
         rows.append(tuple(cells))
     tuned = [arm.name for arm in arms if arm.record.tuned_by]
@@ -84,17 +84,16 @@ def metrics_tables(study: StudyResults, arms: Sequence[ArmResults]) -> list[Tabl
         return []
     names = group_names(arms)
     columns = list(heading_columns(names, "Method"))
-    for metric in metrics:
-        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for of in ("ours", "published")]
+    for of in ("ours", "published"):
+        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for metric in metrics]
     rows = []
     for arm in arms:
         cells = list(heading_cells(arm, names))
         for metric in metrics:
             summary = summarize([value for run in arm.runs if (value := run.metric(metric)) is not None])
             cells.append(empty() if summary is None else Cell(lines=(spread(summary),), sort=summary.mean))
-            cells.append(
-                published_cell([each.other.get(metric) for each in arm.record.published], arm.record.published)
-            )
+        sources = arm.record.published
+        cells += [published_cell([each.other.get(metric) for each in sources], sources) for metric in metrics]
         rows.append(tuple(cells))
     return [Table(caption="Additional metrics", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1)]
 

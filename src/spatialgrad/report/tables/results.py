@@ -14,6 +14,7 @@ from spatialgrad.report.tables.cells import (
     as_printed,
     capital,
     empty,
+    fold_constant_columns,
     group_names,
     heading_cells,
     heading_columns,
@@ -40,11 +41,12 @@ def build_tables(study: StudyResults) -> tuple[Table, ...]:
     if study.record.metric == "distance":
         return (distance_table(study.shown),)
     layout = _side_by_side if study.record.layout == "columns" else _row_by_row
-    return (
+    tables = (
         without_empty_columns(layout(study, compare_all(study))),
         cost_table(study, study.shown),
         *metrics_tables(study, study.shown),
     )
+    return tuple(fold_constant_columns(table) for table in tables)
 
 
 def compare_all(study: StudyResults) -> dict[str, Comparison | None]:
@@ -73,22 +75,22 @@ def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> 
             (
                 *heading_cells(arm, names),
                 _ours(study, arm, comparison),
+                *_difference(study, arm, comparison),
                 seeds_cell(arm),
                 _published(arm),
-                _published_for([arm]),
-                *_difference(study, arm, comparison),
                 _published_difference(study, arm),
+                _published_for([arm]),
             )
         )
     columns = (
         *heading_columns(names, "Method"),
         Column(title="Ours (%)"),
-        Column(title="Seeds"),
-        Column(title="Published (%)"),
-        Column(title="Published for", numeric=False),
         Column(title="Difference [95\u00a0%\u00a0CI]"),
         Column(title="p"),
+        Column(title="Seeds", foldable=True),
+        Column(title="Published (%)"),
         Column(title="Published difference"),
+        Column(title="Published for", numeric=False, foldable=True),
     )
     return Table(
         caption=_caption(study), columns=columns, rows=tuple(rows), headers=len(names) + 1, notes=_result_notes(study)
@@ -104,26 +106,25 @@ def _side_by_side(study: StudyResults, compared: dict[str, Comparison | None]) -
     for group, arms in study.groups.items():
         by_label = {arm.label: arm for arm in arms}
         cells = [Cell(lines=(value,), sort=sortable(value)) for value in group]
-        for label in labels:
-            arm = by_label.get(label)
-            cells.append(_ours(study, arm, compared[arm.record.key]) if arm else empty())
-            cells.append(_published(arm) if arm else empty())
-        cells += [_published_for(arms), _fewest_seeds(arms)]
-        for label in others:
-            arm = by_label.get(label)
-            if arm is None:
-                cells += [empty()] * 3
-            else:
-                cells += [*_difference(study, arm, compared[arm.record.key]), _published_difference(study, arm)]
-        rows.append(tuple(cells))
+        arms_of = [by_label.get(label) for label in labels]
+        compared_arms = [by_label.get(label) for label in others]
+        cells += [_ours(study, arm, compared[arm.record.key]) if arm else empty() for arm in arms_of]
+        for arm in compared_arms:
+            cells += _difference(study, arm, compared[arm.record.key]) if arm else (empty(), empty())
+        cells.append(_fewest_seeds(arms))
+        cells += [_published(arm) if arm else empty() for arm in arms_of]
+        cells += [_published_difference(study, arm) if arm else empty() for arm in compared_arms]
+        rows.append((*cells, _published_for(arms)))
+    # Our own results come first, where the narrowest screen shows them.
+    of = {label: f"{label}: " if len(others) > 1 else "" for label in others}
     columns = [Column(title=name, numeric=False) for name in names]
-    for label in labels:
-        columns += [Column(title=f"{label}, ours (%)"), Column(title=f"{label}, published (%)")]
-    columns += [Column(title="Published for", numeric=False), Column(title="Seeds")]
+    columns += [Column(title=f"{label}, ours (%)") for label in labels]
     for label in others:
-        of = f"{label}: " if len(others) > 1 else ""
-        titles = ("Difference [95\u00a0%\u00a0CI]", "p", "Published difference")
-        columns += [Column(title=of + title) for title in titles]
+        columns += [Column(title=f"{of[label]}Difference [95\u00a0%\u00a0CI]"), Column(title=f"{of[label]}p")]
+    columns.append(Column(title="Seeds", foldable=True))
+    columns += [Column(title=f"{label}, published (%)") for label in labels]
+    columns += [Column(title=f"{of[label]}Published difference") for label in others]
+    columns.append(Column(title="Published for", numeric=False, foldable=True))
     return Table(
         caption=_caption(study),
         columns=tuple(columns),

@@ -23,7 +23,7 @@ COMBINATIONS = {
 """Methods of pre-training and fine-tuning, by the arm's label."""
 DESK_BACKBONE = "The backbone is pre-trained for 30 epochs on 20,000 CIFAR-100 images in place of ImageNet."
 POCKET_BACKBONE = (
-    "The backbone is pre-trained for 2 epochs on 2,000 CIFAR-100 images. A check that the pipeline works, without any "
+    "The backbone is pre-trained for 2 epochs on 1,800 drawn shapes. A check that the pipeline works, without any "
     "claim about accuracy."
 )
 PAPER_BACKBONE = (
@@ -90,5 +90,5 @@ def _pre_training(scale: Scale, model: str, method: str, width: float) -> TrainC
     config = replace(recipes.desk(method), model=ModelConfig(name=model, width=width))
     if scale == "desk":
         return config
-    config = shortened(config, epochs=2, limit=2000)
-    return replace(config, data=replace(config.data, test_limit=500))
+    config = shortened(config, epochs=2)
+    return replace(config, data=replace(config.data, name="shapes-mini", limit=None))

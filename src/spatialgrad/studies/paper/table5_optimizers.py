@@ -17,7 +17,8 @@ from spatialgrad.studies.paper.scales import (
     titled,
 )
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
-from spatialgrad.train.config.groups import USUAL_LR, TrainConfig
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.optimizers import USUAL_LR
 
 ROWS: dict[str, dict[str, dict[str, Any]]] = {
     "SGD": {"optimizer": {"name": "sgd", "momentum": 0.0}},

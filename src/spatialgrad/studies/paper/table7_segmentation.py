@@ -47,7 +47,7 @@ def _config(scale: Scale, model: str, method: str) -> TrainConfig:
 
 SEGMENTATION = Study(
     name="segmentation",
-    title={"paper": "PSPNet on Cityscapes", "desk": "PSPNet on CamVid", "pocket": "PSPNet on CamVid"},
+    title={"paper": "PSPNet on Cityscapes", "desk": "PSPNet on CamVid", "pocket": "PSPNet on drawn streets"},
     shows="Table 7",
     question="Does the gain carry over to semantic segmentation, and does it come from the backbone or from "
     "fine-tuning?",
@@ -63,8 +63,7 @@ SEGMENTATION = Study(
         f"are absent from the images do not count. {PAPER_BACKBONE} {RUNS_UNKNOWN}",
         "desk": "PSPNet-18 at a quarter of its width on CamVid (240×180) in place of Cityscapes, 30 epochs. "
         f"{DESK_BACKBONE}",
-        "pocket": "PSPNet-18 at an eighth of its width on 64 frames of CamVid in place of Cityscapes. "
-        f"{POCKET_BACKBONE}",
+        "pocket": f"PSPNet-18 at an eighth of its width on street scenes drawn by the package. {POCKET_BACKBONE}",
     },
     times=TIMES,
 )

@@ -37,7 +37,7 @@ def _config(scale: Scale, model: str, method: str) -> TrainConfig:
 
 POSE = Study(
     name="pose",
-    title={"paper": "MSRA ResNet on MPII", "desk": "Pose ResNet on LSPe", "pocket": "Pose ResNet on LSPe"},
+    title={"paper": "MSRA ResNet on MPII", "desk": "Pose ResNet on LSPe", "pocket": "Pose ResNet on drawn figures"},
     shows="Table 8",
     question="Does the gain carry over to human pose estimation, and does it come from the backbone or from "
     "fine-tuning?",
@@ -54,7 +54,7 @@ POSE = Study(
         "desk": "Pose ResNet-18 at a quarter of its width on LSPe (128×128) in place of MPII, 40 epochs. The metric is "
         "PCK@0.2 of the torso instead of PCKh@0.5, so the values are not comparable with the paper's. "
         f"{DESK_BACKBONE}",
-        "pocket": "Pose ResNet-18 at a quarter of its width on 300 images of LSPe (64×64) in place of MPII. The metric "
+        "pocket": "Pose ResNet-18 at a quarter of its width on 300 figures drawn by the package (64×64). The metric "
         f"is PCK@0.2 of the torso instead of PCKh@0.5. {POCKET_BACKBONE}",
     },
     times=TIMES,

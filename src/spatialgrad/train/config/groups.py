@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
 from spatialgrad.data.registry import SOURCES, find_source
 from spatialgrad.models import list_models, model_info
+from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
+from spatialgrad.train.config.optimizers import USUAL_LR, check_form, usual_lr
 from spatialgrad.train.config.options import (
     STARTS_FROM_SCALES,
     TASK_NAMES,
@@ -28,16 +30,12 @@ from spatialgrad.train.config.options import (
 from spatialgrad.train.config.validation import as_config_error, at_least, check_name, require
 from spatialgrad.train.errors import ConfigError
 
-USUAL_LR = {
-    "sgd": 0.1,
-    "adadelta": 1.0,
-    "adagrad": 0.01,
-    "adam": 0.001,
-    "adamax": 0.002,
-    "nadam": 0.002,
-    "radam": 0.001,
+OPTIMIZER_FLAGS = {
+    "params": "all parameters of the network are trained",
+    "lr": "use --optimizer.lr",
+    "weight_decay": "use --optimizer.weight-decay",
 }
-"""The optimizers and their default learning rates: PyTorch's, and 0.1 for SGD."""
+"""Arguments of optimizers that are not options, and what determines them."""
 
 Schedule = Literal["cosine", "constant", "step", "poly"]
 
@@ -105,16 +103,18 @@ class DataConfig:
 class OptimizerConfig:
     """Optimizer; settings that are not listed are PyTorch's defaults."""
 
-    name: Annotated[str, arg(metavar=f"{{{','.join(USUAL_LR)}}}")] = "sgd"
-    """Optimizer of the paper's comparison."""
+    name: Annotated[str, arg(metavar=f"{{{','.join(USUAL_LR)},MODULE:CLASS}}")] = "sgd"
+    """An optimizer by name, or a class as package.module:Class. lion needs timm, unless PyTorch has it."""
     lr: float | None = None
-    """Peak learning rate; by default 0.1 for sgd and PyTorch's default for the others."""
+    """Peak learning rate; by default 0.1 for sgd, 0.0001 for lion, and the class's own default for all others."""
+    options: Annotated[tuple[str, ...], arg(metavar="[KEY=VALUE ...]")] = ()
+    """Further arguments of the optimizer; Python literals, or else text: betas=(0.9,0.95) eps=1e-6."""
     momentum: float = 0.9
     """SGD momentum."""
     nesterov: bool = False
     """Use Nesterov momentum with sgd."""
     weight_decay: float = 5e-4
-    """Weight decay of all parameters (L2 penalty)."""
+    """Weight decay of all parameters: an L2 penalty, or decoupled from the gradient with adamw and lion."""
     decay_norms_and_biases: bool = True
     """Apply weight decay to biases and normalization parameters too, not only to weights."""
     clip_norm: float | None = None
@@ -123,7 +123,12 @@ class OptimizerConfig:
     """Factor on the learning rate of all parameters outside the backbone, for networks that have a backbone."""
 
     def __post_init__(self) -> None:
-        check_name("optimizer", self.name, USUAL_LR)
+        check_form(self.name)
+        reserved = dict(OPTIMIZER_FLAGS)
+        if self.name == "sgd":
+            reserved |= {"momentum": "use --optimizer.momentum", "nesterov": "use --optimizer.nesterov"}
+        parse_key_values("optimizer.options", self.options, reserved=reserved)
+        object.__setattr__(self, "options", sorted_key_values(self.options))
         valid = self.lr is None or (math.isfinite(self.lr) and self.lr > 0)
         require(valid, "optimizer.lr", self.lr, "must be positive")
         require(0 <= self.momentum < 1, "optimizer.momentum", self.momentum, "must be at least 0 and below 1")
@@ -137,7 +142,12 @@ class OptimizerConfig:
     @property
     def learning_rate(self) -> float:
         """The peak learning rate: `lr`, or the optimizer's default."""
-        return USUAL_LR[self.name] if self.lr is None else self.lr
+        return usual_lr(self.name) if self.lr is None else self.lr
+
+    @property
+    def parsed_options(self) -> dict[str, Any]:
+        """The values of the options by name."""
+        return parse_key_values("optimizer.options", self.options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

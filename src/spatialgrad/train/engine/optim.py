@@ -3,33 +3,70 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.train.config.groups import OptimizerConfig, ScheduleConfig
-
-_CLASSES: dict[str, type[Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adadelta": torch.optim.Adadelta,
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-    "adamax": torch.optim.Adamax,
-    "nadam": torch.optim.NAdam,
-    "radam": torch.optim.RAdam,
-}
+from spatialgrad.sgs.place import choose_place
+from spatialgrad.train.config.groups import OptimizerConfig, ScheduleConfig, TrainConfig
+from spatialgrad.train.config.optimizers import USUAL_LR, accepts, arguments_of, optimizer_class
+from spatialgrad.train.config.validation import as_config_error, flag, require
+from spatialgrad.train.errors import ConfigError
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     """The optimizer of a config for a network's parameters.
 
     Parameters are grouped by learning rate (a group's `lr_factor` multiplies it) and by weight decay.
+
+    Raises:
+        ConfigError: If there is no such optimizer, or it does not take the settings.
     """
+    kind, options = optimizer_class(config.name), config.parsed_options
     settings: dict[str, object] = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
     if config.name == "sgd":
         settings |= {"momentum": config.momentum, "nesterov": config.nesterov}
-    return _CLASSES[config.name](_groups(config, model), **settings)  # type: ignore[arg-type]
+    if not accepts(kind, "weight_decay"):
+        require(config.weight_decay == 0, "optimizer.weight_decay", config.weight_decay, f"must be 0 for {config.name}")
+        del settings["weight_decay"]
+    for option in options:
+        if not accepts(kind, option):
+            known = ", ".join(arguments_of(kind))
+            raise ConfigError(f"{flag('optimizer.options')}: {config.name} takes no {option}; it takes {known}")
+    make: Callable[..., Optimizer] = kind
+    try:
+        return make(_groups(config, model), **settings, **options)
+    except Exception as error:  # whatever a class of somebody else's raises
+        raise ConfigError(f"{flag('optimizer.name')} {config.name} cannot be built: {error}") from error
+
+
+def check_optimizer(config: TrainConfig) -> None:
+    """Raise if the optimizer of a config cannot train, before a run claims its folder.
+
+    One by name and without options is known to work.
+
+    Raises:
+        ConfigError: If it cannot be built or stepped, or the method cannot be used with it.
+    """
+    optimizer = config.optimizer
+    if optimizer.name in USUAL_LR and optimizer.name != "lion" and not optimizer.options:
+        return
+    with torch.random.fork_rng(devices=[]):
+        scratch = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+        built = build_optimizer(optimizer, scratch)
+        if config.method.name.startswith("sgs"):
+            with as_config_error(f"{flag('scaling.apply')} {config.scaling.apply}: "):
+                choose_place(config.scaling.apply, built, scratch[0].weight)
+        scratch(torch.randn(2, 2, 3, 3)).square().sum().backward()
+        try:
+            built.step()
+        except Exception as error:
+            raise ConfigError(
+                f"{flag('optimizer.name')} {optimizer.name} cannot be stepped as step(), as this training does: "
+                f"{str(error) or type(error).__name__}"
+            ) from error
 
 
 def learning_rate(config: ScheduleConfig, peak: float, step: int, *, steps_per_epoch: int, epochs: int) -> float:

@@ -15,6 +15,7 @@ from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
 from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
+from spatialgrad.train.engine.optim import check_optimizer
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.errors import DamagedFileError
@@ -30,7 +31,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
     """Train to the end, or resume where an earlier session stopped.
 
     Args:
-        config: Of the run. Its folder may hold the same run, finished or not.
+        config: Of the run. Its folder may hold the same run, finished or not, or one of fewer epochs to extend.
         console: Where to print; by default the standard output.
 
     Returns:
@@ -49,8 +50,11 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         stack.enter_context(machine.noticing_lost_processes())
         task = TASKS[config.task](config, machine.device)
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
+        machine.on_first(lambda: check_optimizer(config))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
-        machine.on_first(lambda: claim(config.folder, config))
+        before = machine.on_first(lambda: claim(config.folder, config))
+        if before is not None:
+            reporter.message(f"{config.folder} is extended from {before} to {config.budget.epochs} epochs.")
         result: Result | None = machine.on_first(lambda: read_result(config.folder))
         if result is not None:
             reporter.message(f"{config.folder} has already finished.")

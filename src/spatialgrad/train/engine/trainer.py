@@ -142,6 +142,8 @@ class Trainer:
         at, log_file = self.position, self.learner.method.log_file
         if entry and log_file and self.machine.is_first:
             self.logs.append(log_file, {"step": at.step, "epoch": at.epoch, **entry})
+            if self.board is not None and "scalings" in entry:
+                self.board.add_scalings(entry["scalings"], at.step)
 
     def _close_epoch(self) -> None:
         at, budget = self.position, self.config.budget

@@ -17,6 +17,7 @@ from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import differences, from_dict
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import CheckpointError, ConfigError
+from spatialgrad.train.runs.extension import is_longer, why_not_extendable
 from spatialgrad.train.runs.folder import CHECKPOINT, DAMAGED_CHECKPOINT, PREVIOUS_CHECKPOINT, replacing
 
 FORMAT = 1
@@ -97,12 +98,16 @@ def check_identity(state: Mapping[str, Any], config: TrainConfig) -> None:
     if not isinstance(state.get("config"), Mapping):
         raise CheckpointError(f"the checkpoint in {config.folder} does not record its config. {OTHER_FOLDER}.")
     try:
-        differing = differences(from_dict(state["config"]), config)
+        there = from_dict(state["config"])
     except (ConfigError, TypeError, ValueError) as error:
         raise CheckpointError(f"the checkpoint in {config.folder} has an invalid config ({error})") from error
+    differing = differences(there, config)
     if None not in differing.get("model.backbone", (None,)):
         # The backbone may have been moved; its weights are in the checkpoint.
         del differing["model.backbone"]
+    if is_longer(differing) and why_not_extendable(there) is None:
+        # Saved before the run was extended: up to there, both trainings are the same.
+        differing = {}
     if differing:
         lines = [
             f"  {flag(name)}: {there!r} in the checkpoint, {now!r} in the config"

@@ -17,8 +17,11 @@ from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import differences, from_dict, to_dict
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError, DamagedFileError, FolderInUseError, OtherConfigError, StorageError
+from spatialgrad.train.runs.extension import is_longer, why_not_extendable
 
 CONFIG, ENVIRONMENT, RESULT, LOCK = "config.json", "environment.json", "result.json", "run.lock"
+EARLIER_RESULT = "result.{epochs}-epochs.json"
+"""The result of a run before it was extended."""
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 SCALINGS, GROWTH, DISTANCES = "scalings.jsonl", "growth.jsonl", "distances.jsonl"
 """What methods log."""
@@ -92,20 +95,27 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
     return False
 
 
-def claim(folder: Path, config: TrainConfig) -> None:
-    """Write a run's config to its folder, or check that the folder holds the same one.
+def claim(folder: Path, config: TrainConfig) -> int | None:
+    """Write a run's config to its folder, or check that the folder holds the same one, or one to extend.
+
+    Returns:
+        The number of epochs that the run in the folder had before it was extended; None if it was not.
 
     Raises:
         OtherConfigError: If the folder holds a run with a different config; the message lists the differences.
     """
     path = folder / CONFIG
     if path.exists():
-        differing = differences(read_config(folder), config)
+        there = read_config(folder)
+        differing = differences(there, config)
+        if is_longer(differing):
+            _extend(folder, there, config)
+            return there.budget.epochs
         if differing:
             lines = [f"  {flag(name)}: {there!r} there, {now!r} requested" for name, (there, now) in differing.items()]
             header, way_out = f"{folder} holds a run with a different config:", "Choose another folder with --out."
             raise OtherConfigError("\n".join([header, *lines, way_out]))
-        return
+        return None
     strangers = sorted(entry.name for entry in folder.iterdir() if not entry.name.endswith((".lock", UNFINISHED)))
     if strangers:
         raise OtherConfigError(
@@ -113,6 +123,21 @@ def claim(folder: Path, config: TrainConfig) -> None:
             "folder with --out."
         )
     write_json(path, to_dict(config))
+    return None
+
+
+def _extend(folder: Path, there: TrainConfig, config: TrainConfig) -> None:
+    """Make the run in a folder one of more epochs."""
+    before, now = there.budget.epochs, config.budget.epochs
+    if why_not := why_not_extendable(there):
+        raise OtherConfigError(
+            f"{folder} holds a run of {before} epochs, which cannot be extended to --epochs {now}: {why_not}. Choose "
+            "another folder with --out."
+        )
+    # The result first: without it, a run that is interrupted here only writes it again.
+    if (folder / RESULT).exists():
+        (folder / RESULT).replace(folder / EARLIER_RESULT.format(epochs=before))
+    write_json(folder / CONFIG, {**to_dict(there), "budget": to_dict(config.budget)})
 
 
 def read_config(folder: Path) -> TrainConfig:
