@@ -38,15 +38,19 @@ def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
     return _load(Path(folder), merged=merged)[0]
 
 
-def rebuild_model(config: TrainConfig, build: Callable[[], nn.Module], state: Mapping[str, Any]) -> nn.Module:
+def rebuild_model(
+    config: TrainConfig, build: Callable[[], nn.Module], state: Mapping[str, Any], input_size: tuple[int, ...]
+) -> nn.Module:
     """The network of a checkpoint as it was in training, on the CPU.
 
     Args:
         config: Of the run.
         build: Builds a new network, such as `Task.build_model`.
         state: Of the checkpoint.
+        input_size: Shape of one input.
     """
     method = METHODS[config.method.name](config)
+    method.input_size = input_size
     torch.manual_seed(config.seed)
     model = build()
     method.prepare_(model)
@@ -136,7 +140,9 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
         return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
 
     try:
-        model = rebuild_model(config, build, state)
+        model = rebuild_model(config, build, state, input_size)
+    except ConfigError:
+        raise  # about the network itself, such as a library that is not installed here
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the checkpoint in {folder} does not fit the network of its config ({error})") from error
     if merged:
