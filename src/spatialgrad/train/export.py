@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from spatialgrad.models.outside.errors import describe_error
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
@@ -84,7 +85,7 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
 
     Raises:
         ConfigError: If a required package is missing.
-        DeployError: If the outputs differ.
+        DeployError: If the network cannot be exported, or the outputs differ.
     """
     try:
         import onnx
@@ -99,15 +100,21 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     with warnings.catch_warnings():
         # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            model.float(),
-            (images,),
-            dynamo=True,
-            input_names=["images"],
-            output_names=["output"],
-            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                model.float(),
+                (images,),
+                dynamo=True,
+                input_names=["images"],
+                output_names=["output"],
+                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+                verbose=False,
+            )
+        except Exception as error:  # the exporter runs the network's own code, which may not suit it
+            raise DeployError(
+                f"torch.onnx.export failed for the network in {folder} ({_reason(error)}). Without --onnx, its weights "
+                "are written."
+            ) from error
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
     content = program.model_proto.SerializeToString()
@@ -148,6 +155,13 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
     if merged:
         model = METHODS[config.method.name](config).finish(model).model
     return model.eval(), input_size
+
+
+def _reason(error: BaseException) -> str:
+    """The first error of a chain: the exporter's own is a page of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return describe_error(error)
 
 
 def _network(state: Mapping[str, Any], folder: Path) -> tuple[int, tuple[int, ...]]:

@@ -100,11 +100,9 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            hint = did_you_mean(module, ["timm", "torchvision"], otherwise="")
-            raise ModelError(
-                f"module {module!r} not found{f'; {hint}' if hint else ''}. Run the command in the folder that "
-                "contains it, add that folder to PYTHONPATH, or install its package"
-            ) from error
+            way_out = "run the command in the folder that contains it, add that folder to PYTHONPATH, or install it"
+            hint = did_you_mean(module, ["timm", "torchvision"], otherwise=way_out)
+            raise ModelError(f"module {module!r} not found; {hint}") from error
         raise ModelError(f"module {module!r} cannot be imported: {describe_error(error)}{_place(error)}") from error
     except (Exception, SystemExit) as error:  # it is the user's code
         raise ModelError(f"module {module!r} cannot be imported: {describe_error(error)}{_place(error)}") from error

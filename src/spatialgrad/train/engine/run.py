@@ -142,7 +142,7 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
             session["changed"] = changed
             names = ", ".join(changed)
             reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
-            if any(name.startswith("model.") for name in changed):
+            if not changed.keys().isdisjoint(("model.sha256", "model.version")):
                 reporter.message(f"{trainer.config.model.name} is built by other code than in the first session.")
     trainer.timings.append(session)
 
