@@ -171,6 +171,7 @@ def import_library(name: str) -> Any:
     """
     package = name.partition(".")[0]
     try:
+        importlib.import_module(package)  # first: what is missing is else called a part of it
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == package:
