@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from spatialgrad.models import create_model
-from spatialgrad.report.write import write_report
 from spatialgrad.train import (
     ConfigError,
     DeployError,
@@ -78,11 +77,12 @@ def test_the_folder_holds_what_builds_the_network_again(user_module, tmp_path): 
 
 @pytest.mark.usefixtures("user_module")
 def test_a_network_that_onnx_cannot_express(tmp_path):
-    quietly(outside(tmp_path, options=("traceable=False",)))
+    run = tmp_path / "run"
+    quietly(outside(run, options=("traceable=False",)))
     with pytest.raises(DeployError, match=r"torch.onnx.export failed for the network in .*Without --onnx"):
-        export_onnx(tmp_path)
-    assert not (tmp_path / "model.onnx").exists()
-    assert export_weights(tmp_path).exists()
+        export_onnx(run)
+    assert not (run / "model.onnx").exists()
+    assert export_weights(run).exists()
 
 
 def test_other_code_is_noticed(user_module, tmp_path):  # noqa: F811
@@ -114,7 +114,9 @@ def test_pretrained_weights_are_read_once(user_module, tmp_path):  # noqa: F811
     torch.save(source.first.state_dict(), user_module / "weights.pt")
 
     def make(out):
-        return outside(out, "dbb", epochs=2, name="usernets:tuned", pretrained=True, optimizer={"lr": 1e-30})
+        return outside(
+            out, "dbb", epochs=2, name="usernets:tuned", pretrained=True, optimizer={"lr": 1e-30, "weight_decay": 0.0}
+        )
 
     quietly(make(tmp_path / "whole"))
     for step in (0, 3):
@@ -125,13 +127,11 @@ def test_pretrained_weights_are_read_once(user_module, tmp_path):  # noqa: F811
     assert torch.equal(first, load_model(tmp_path / "whole", merged=False).first.branches["kxk"].conv.weight)
     assert export_weights(run).exists()
     assert read_config(run).model.pretrained
-    # It did start from them: with this learning rate nothing moves, and the output of the layer is preserved.
-    kernel = load_model(tmp_path / "whole").first.weight.detach()
-    assert torch.allclose(kernel / kernel.norm(), source.first.weight / source.first.weight.norm(), atol=1e-2)
+    assert torch.equal(first, source.first.weight)  # where it started: with this learning rate nothing moves
 
 
 def test_timm(tmp_path):
-    """A real network with branches, merged; the library and its version are recorded, and the report is written."""
+    """A real network with branches, merged; the library and its version are recorded."""
     timm = pytest.importorskip("timm")
     run = tmp_path / "run"
     result, _ = quietly(outside(run, "dbb", name="timm:test_resnet", options=("drop_rate=0.1",)))
@@ -253,6 +253,6 @@ def test_values_of_options():
 
 @pytest.mark.usefixtures("user_module")
 def test_the_order_of_options_does_not_matter(tmp_path):
-    quietly(outside(tmp_path, options=("channels=3", "traceable=True")))
-    _, said = quietly(outside(tmp_path, options=("traceable=True", "channels=3")))
+    quietly(outside(tmp_path / "run", options=("channels=3", "traceable=True")))
+    _, said = quietly(outside(tmp_path / "run", options=("traceable=True", "channels=3")))
     assert "has already finished" in said

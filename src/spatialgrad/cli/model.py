@@ -43,9 +43,16 @@ def model_list(pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metav
     for name in names:
         info = model_info(name)
         size = "×".join(map(str, info.input_size))
-        print(f"{name:<20} {info.task:<15} {size:<8} {info.paper.partition(', arXiv')[0]}")
+        print(f"{name:<20} {info.task:<15} {size:<8} {_short(info.paper)}")
     print(f"\nOther networks: {FORMS}.")
     print("See `spatialgrad model list 'timm:*'` and `spatialgrad model show NAME`.")
+
+
+def _short(paper: str) -> str:
+    """First author or two, conference and year."""
+    authors, _, published = paper.partition(", arXiv")[0].rpartition(", ")
+    first, more, _ = authors.partition(",")
+    return f"{first} et al., {published}" if more else f"{authors}, {published}"
 
 
 def model_show(

@@ -107,7 +107,8 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
                 dynamo=True,
                 input_names=["images"],
                 output_names=["output"],
-                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
+                # By position: the network's own name for its input does not matter.
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
                 verbose=False,
             )
         except Exception as error:  # the exporter runs the network's own code, which may not suit it
