@@ -51,6 +51,14 @@ def test_every_method(method, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("user_module")
+def test_live_updates(tmp_path):
+    """Their schedule is in steps, of which an epoch has several."""
+    scaling = {"live": True, "warmup": 0, "every": 1, "batches": 2}
+    quietly(outside(tmp_path / "run", "sgs", epochs=2, scaling=scaling))
+    assert (tmp_path / "run" / "scalings.jsonl").read_text().count("\n") > 1
+
+
 @pytest.mark.bits
 @pytest.mark.usefixtures("user_module")
 @pytest.mark.parametrize("method", ["sgs", "dbb"])

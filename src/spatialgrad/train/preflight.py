@@ -17,7 +17,7 @@ from spatialgrad.train.runs.checkpoint import has_checkpoint
 from spatialgrad.train.tasks.base import Task
 
 
-def check_network(config: TrainConfig, task: Task) -> None:
+def check_network(config: TrainConfig, task: Task, world_size: int) -> None:
     """Raise if the network of a new run cannot be trained, before the run claims its folder.
 
     A network of the package is tried only if it has options; it is known to work otherwise.
@@ -25,6 +25,7 @@ def check_network(config: TrainConfig, task: Task) -> None:
     Args:
         config: Of the run.
         task: Of the run.
+        world_size: Number of processes.
 
     Raises:
         ConfigError: If the network cannot be built, does not fit the images, or the method cannot be used with it.
@@ -35,7 +36,7 @@ def check_network(config: TrainConfig, task: Task) -> None:
         model = task.build_pretrained() if config.model.pretrained else task.build_model()
         if outside:
             check_output(config, model, task.num_classes, task.input_size)
-            _check_method(config, model, task.input_size)
+            _check_method(config, task, world_size, model)
 
 
 def check_output(config: TrainConfig, model: nn.Module, num_classes: int, input_size: tuple[int, ...]) -> None:
@@ -71,9 +72,9 @@ def check_output(config: TrainConfig, model: nn.Module, num_classes: int, input_
             )
 
 
-def _check_method(config: TrainConfig, model: nn.Module, input_size: tuple[int, ...]) -> None:
+def _check_method(config: TrainConfig, task: Task, world_size: int, model: nn.Module) -> None:
     method = METHODS[config.method.name](config)
-    method.input_size = input_size
+    method.input_size, method.steps_per_epoch = task.input_size, task.steps_per_epoch(world_size)
     try:
         method.prepare_(model)
         method.attach(model, build_optimizer(config.optimizer, model))

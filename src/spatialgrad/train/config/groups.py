@@ -59,16 +59,16 @@ class ModelConfig:
     """Network."""
 
     name: Annotated[str, arg(name="model", prefix_name=False, metavar="NAME")] = "vgg11"
-    """A network of `spatialgrad model list`; or, for classification, timm:NAME, torchvision:NAME or
-    package.module:function, which is called with num_classes, and with in_channels and pretrained where it takes them.
-    """
+    """A network of `spatialgrad model list`.
+    For classification also timm:NAME, torchvision:NAME or package.module:function.
+    The function is called with num_classes, and with in_channels where it takes it."""
     width: float = 1.0
     """Factor on all channel counts; 1 is the paper's network. For networks of this package."""
     options: Annotated[tuple[str, ...], arg(metavar="[KEY=VALUE ...]")] = ()
     """Further arguments of the network; Python literals, or else text: dropout=0.5 norm=batch."""
     pretrained: bool = False
-    """Start from pre-trained weights, for fine-tuning a network of timm or torchvision, or of a function that takes
-    pretrained."""
+    """Fine-tune: start from the pre-trained weights of timm or torchvision.
+    A function must take pretrained."""
     backbone: Path | None = None
     """Initial weights of a segmentation or pose network's backbone; random by default.
     The folder of a classification run, or a checkpoint file of torchvision's ResNet."""

@@ -50,7 +50,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         stop.report_to(reporter.message)
         stack.enter_context(machine.noticing_lost_processes())
         task = TASKS[config.task](config, machine.device)
-        machine.on_first(lambda: check_network(config, task))
+        machine.on_first(lambda: check_network(config, task, machine.world_size))
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
         machine.on_first(lambda: claim(config.folder, config))
