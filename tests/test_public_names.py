@@ -24,7 +24,7 @@ PUBLIC = {
 
 PACKAGES = {
     "models": """
-        BasicBlock Bottleneck EncoderWeightsError MobileNetV2 ModelInfo PSPNet PoseResNet PreActResNet
+        BasicBlock Bottleneck EncoderWeightsError MobileNetV2 ModelError ModelInfo PSPNet PoseResNet PreActResNet
         PyramidNet ResNet ResNetEncoder SEBasicBlock ShuffleNet VGG Xception create_model list_models load_encoder_
         model_info register
     """,

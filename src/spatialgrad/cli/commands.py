@@ -33,6 +33,9 @@ COMMANDS: Mapping[str, Command] = {
     "resume": Command("train"),
     "export": Command("train"),
     "data": Command("data", "List and download data sets.", {"list": "data_list", "get": "data_get"}),
+    "model": Command(
+        "model", "List networks, and show what a method does with one.", {"list": "model_list", "show": "model_show"}
+    ),
     "study": Command(
         "study",
         "Reproduce the paper's tables and figures: list, show, run, status, keep.",

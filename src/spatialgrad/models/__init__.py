@@ -1,10 +1,11 @@
-"""The networks of the paper, by name.
+"""The networks of the paper by name, and those of timm, torchvision and users.
 
 `create_model("vgg16-slim", num_classes=10)` builds a network, `list_models()` lists the names, `model_info(name)`
 returns what the registry knows about one. Importing this package registers all families.
 """
 
 from spatialgrad.models.mobilenetv2 import MobileNetV2
+from spatialgrad.models.outside.errors import ModelError
 from spatialgrad.models.pose_resnet import PoseResNet
 from spatialgrad.models.preactresnet import PreActResNet
 from spatialgrad.models.pspnet import PSPNet
@@ -23,6 +24,7 @@ __all__ = [
     "Bottleneck",
     "EncoderWeightsError",
     "MobileNetV2",
+    "ModelError",
     "ModelInfo",
     "PSPNet",
     "PoseResNet",

@@ -1,4 +1,4 @@
-"""All networks of the package by name: `create_model`, `list_models`, `model_info`."""
+"""Networks by name: `create_model` and `list_models`, and `model_info` for those of the package."""
 
 import math
 import re
@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from spatialgrad.models.outside.build import FORMS, build_outside, is_outside, list_outside
+from spatialgrad.models.outside.errors import ModelError
 from spatialgrad.torch_utils.names import did_you_mean
 
 
@@ -31,6 +33,8 @@ class ModelInfo:
     """Task of the network: `classification`, `segmentation` or `pose`."""
 
 
+NOT_PRETRAINED = "there are no pre-trained weights for {name}; use a network of timm or torchvision"
+"""Why a network of the package cannot be pre-trained."""
 _REGISTRY: dict[str, ModelInfo] = {}
 
 
@@ -38,15 +42,17 @@ def register(info: ModelInfo) -> None:
     """Add a network to the registry.
 
     Raises:
-        ValueError: If the name is taken.
+        ValueError: If the name is taken, or has a colon as those of networks from outside the package do.
     """
+    if is_outside(info.name):
+        raise ValueError(f"the name {info.name!r} must not contain a colon, which stands for {FORMS}")
     if info.name in _REGISTRY:
         raise ValueError(f"a model named {info.name!r} is already registered")
     _REGISTRY[info.name] = info
 
 
 def model_info(name: str) -> ModelInfo:
-    """Return what the registry knows about a network.
+    """Return what the registry knows about a network of the package.
 
     Args:
         name: A name from `list_models(task=None)`.
@@ -56,7 +62,9 @@ def model_info(name: str) -> ModelInfo:
     """
     if name in _REGISTRY:
         return _REGISTRY[name]
-    hint = did_you_mean(name, _REGISTRY, otherwise="list_models(task=None) lists them all", most=3)
+    hint = did_you_mean(
+        name, _REGISTRY, otherwise=f"list_models(task=None) lists them all, and others are {FORMS}", most=3
+    )
     raise ValueError(f"unknown model {name!r}; {hint}")
 
 
@@ -64,14 +72,20 @@ def list_models(pattern: str | None = None, *, task: str | None = "classificatio
     """Return the names of a task's networks, in natural order.
 
     Args:
-        pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None.
+        pattern: A shell pattern such as `"resnet*"` or `"*-imagenet"`; all names if None. `"timm:resnet*"` and
+            `"torchvision:*"` list networks of these libraries.
         task: `classification`, `segmentation` or `pose`; the networks of all tasks if None.
+
+    Raises:
+        ModelError: If a library cannot be imported.
 
     Example:
         >>> from spatialgrad.models import list_models
         >>> list_models("vgg*-slim")
         ['vgg11-slim', 'vgg13-slim', 'vgg16-slim', 'vgg19-slim']
     """
+    if pattern is not None and is_outside(pattern):
+        return sorted(list_outside(pattern), key=_natural_key) if task in (None, "classification") else []
     names = [
         name
         for name, info in _REGISTRY.items()
@@ -90,21 +104,28 @@ def create_model(
     num_classes: int | None = None,
     width: float = 1.0,
     in_channels: int = 3,
+    pretrained: bool = False,
     **options: object,
 ) -> nn.Module:
-    """Build a freshly initialised network.
+    """Build a network: of this package, of timm or torchvision, or from any function.
 
-    The weights depend on torch's global seed: call `torch.manual_seed` first to make them reproducible.
+    The initial weights depend on torch's global seed: call `torch.manual_seed` first to make them reproducible.
 
     Args:
-        name: A name from `list_models(task=None)`.
-        num_classes: Number of classes, or of joints for `pose`; by default that of the paper's data set.
+        name: A name from `list_models(task=None)`, or `timm:NAME`, `torchvision:NAME` or `package.module:function`.
+            The function is called with `num_classes`, with the options, and with `in_channels` and `pretrained` where
+            it takes them; its module may be in the working directory.
+        num_classes: Number of classes, or of joints for `pose`; by default that of the paper's data set, or the
+            library's.
         width: Factor on all numbers of channels and on the hidden sizes of the classifier, rounded so that groups
-            divide evenly. 1 is the paper's network, 0.125 trains on one core.
+            divide evenly. 1 is the paper's network, 0.125 trains on one core. For networks of this package only.
         in_channels: Number of channels of the images.
-        **options: Options of the network's class, such as `dropout` of `VGG`.
+        pretrained: Load the library's pre-trained weights, which it downloads and caches. The network gets a new last
+            layer if its number of classes is another one.
+        **options: Further keyword arguments of the network's class or function, such as `dropout` of `VGG`.
 
     Raises:
+        ModelError: If a network from outside the package cannot be built.
         ValueError: If the name is unknown or a number is out of range.
 
     Example:
@@ -114,13 +135,21 @@ def create_model(
         >>> model(torch.rand(2, 3, 32, 32)).shape
         torch.Size([2, 10])
     """
-    info = model_info(name)
-    if num_classes is None:
-        num_classes = info.num_classes
-    if num_classes < 1:
+    if num_classes is not None and num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, not {num_classes}")
     if in_channels < 1:
         raise ValueError(f"in_channels must be at least 1, not {in_channels}")
     if not (math.isfinite(width) and width > 0):
         raise ValueError(f"width must be a positive number, not {width}")
+    if is_outside(name):
+        if width != 1:
+            raise ModelError(f"width must be 1, not {width}: it scales the networks of this package only", "width")
+        return build_outside(
+            name, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
+        )
+    info = model_info(name)
+    if pretrained:
+        raise ModelError(NOT_PRETRAINED.format(name=name), "pretrained")
+    if num_classes is None:
+        num_classes = info.num_classes
     return info.build(num_classes=num_classes, width=width, in_channels=in_channels, **options)

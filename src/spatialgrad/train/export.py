@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from spatialgrad.models.outside.errors import describe_error
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
@@ -38,15 +39,19 @@ def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
     return _load(Path(folder), merged=merged)[0]
 
 
-def rebuild_model(config: TrainConfig, build: Callable[[], nn.Module], state: Mapping[str, Any]) -> nn.Module:
+def rebuild_model(
+    config: TrainConfig, build: Callable[[], nn.Module], state: Mapping[str, Any], input_size: tuple[int, ...]
+) -> nn.Module:
     """The network of a checkpoint as it was in training, on the CPU.
 
     Args:
         config: Of the run.
         build: Builds a new network, such as `Task.build_model`.
         state: Of the checkpoint.
+        input_size: Shape of one input.
     """
     method = METHODS[config.method.name](config)
+    method.input_size = input_size
     torch.manual_seed(config.seed)
     model = build()
     method.prepare_(model)
@@ -80,7 +85,7 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
 
     Raises:
         ConfigError: If a required package is missing.
-        DeployError: If the outputs differ.
+        DeployError: If the network cannot be exported, or the outputs differ.
     """
     try:
         import onnx
@@ -95,15 +100,22 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     with warnings.catch_warnings():
         # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(
-            model.float(),
-            (images,),
-            dynamo=True,
-            input_names=["images"],
-            output_names=["output"],
-            dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                model.float(),
+                (images,),
+                dynamo=True,
+                input_names=["images"],
+                output_names=["output"],
+                # By position: the network's own name for its input does not matter.
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                verbose=False,
+            )
+        except Exception as error:  # the exporter runs the network's own code, which may not suit it
+            raise DeployError(
+                f"torch.onnx.export failed for the network in {folder} ({_reason(error)}). Without --onnx, its weights "
+                "are written."
+            ) from error
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
     content = program.model_proto.SerializeToString()
@@ -136,12 +148,21 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
         return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
 
     try:
-        model = rebuild_model(config, build, state)
+        model = rebuild_model(config, build, state, input_size)
+    except ConfigError:
+        raise  # about the network itself, such as a library that is not installed here
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the checkpoint in {folder} does not fit the network of its config ({error})") from error
     if merged:
         model = METHODS[config.method.name](config).finish(model).model
     return model.eval(), input_size
+
+
+def _reason(error: BaseException) -> str:
+    """The first error of a chain: the exporter's own is a page of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return describe_error(error)
 
 
 def _network(state: Mapping[str, Any], folder: Path) -> tuple[int, tuple[int, ...]]:

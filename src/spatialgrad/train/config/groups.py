@@ -15,8 +15,10 @@ from tyro.conf import arg
 
 from spatialgrad.data.registry import SOURCES, find_source
 from spatialgrad.models import list_models, model_info
+from spatialgrad.models.outside.build import check_form, is_outside
+from spatialgrad.models.registry import NOT_PRETRAINED
 from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
-from spatialgrad.train.config.optimizers import USUAL_LR, check_form, usual_lr
+from spatialgrad.train.config.optimizers import USUAL_LR, check_optimizer, usual_lr
 from spatialgrad.train.config.options import (
     STARTS_FROM_SCALES,
     TASK_NAMES,
@@ -37,6 +39,15 @@ OPTIMIZER_FLAGS = {
 }
 """Arguments of optimizers that are not options, and what determines them."""
 
+RESERVED_OPTIONS = {
+    "name": "use --model",
+    "num_classes": "it is the number of classes of the data set",
+    "in_channels": "it is the number of channels of the images",
+    "width": "use --model.width",
+    "pretrained": "use --model.pretrained",
+}
+"""Arguments of `create_model` that are not options of a network, and what determines them."""
+
 Schedule = Literal["cosine", "constant", "step", "poly"]
 
 
@@ -45,17 +56,43 @@ class ModelConfig:
     """Network."""
 
     name: Annotated[str, arg(name="model", prefix_name=False, metavar="NAME")] = "vgg11"
-    """A network of `spatialgrad.models.list_models(task=None)`."""
+    """A network of `spatialgrad model list`.
+    For classification also timm:NAME, torchvision:NAME or package.module:function.
+    The function is called with num_classes, and with in_channels where it takes it."""
     width: float = 1.0
-    """Factor on all channel counts; 1 is the paper's network."""
+    """Factor on all channel counts; 1 is the paper's network. For networks of this package."""
+    options: Annotated[tuple[str, ...], arg(metavar="[KEY=VALUE ...]")] = ()
+    """Further arguments of the network; Python literals, or else text: dropout=0.5 norm=batch."""
+    pretrained: bool = False
+    """Fine-tune: start from the pre-trained weights of timm or torchvision.
+    A function must take pretrained."""
     backbone: Path | None = None
     """Initial weights of a segmentation or pose network's backbone; random by default.
     The folder of a classification run, or a checkpoint file of torchvision's ResNet."""
 
     def __post_init__(self) -> None:
-        with as_config_error():
-            model_info(self.name)
+        outside = is_outside(self.name)
+        with as_config_error("--model: " if outside else ""):
+            if outside:
+                check_form(self.name)
+            else:
+                model_info(self.name)
         require(math.isfinite(self.width) and self.width > 0, "model.width", self.width, "must be positive")
+        require(not outside or self.width == 1, "model.width", self.width, f"must be 1 for {self.name}")
+        if self.pretrained and not outside:
+            raise ConfigError(f"--model.pretrained: {NOT_PRETRAINED.format(name=self.name)}, as --model timm:resnet18")
+        parse_key_values("model.options", self.options, reserved=RESERVED_OPTIONS)
+        object.__setattr__(self, "options", sorted_key_values(self.options))
+
+    @property
+    def task(self) -> str:
+        """The task that the network is made for."""
+        return "classification" if is_outside(self.name) else model_info(self.name).task
+
+    @property
+    def parsed_options(self) -> dict[str, Any]:
+        """The values of the options by name."""
+        return parse_key_values("model.options", self.options)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +160,7 @@ class OptimizerConfig:
     """Factor on the learning rate of all parameters outside the backbone, for networks that have a backbone."""
 
     def __post_init__(self) -> None:
-        check_form(self.name)
+        check_optimizer(self.name)
         reserved = dict(OPTIMIZER_FLAGS)
         if self.name == "sgd":
             reserved |= {"momentum": "use --optimizer.momentum", "nesterov": "use --optimizer.nesterov"}
@@ -249,7 +286,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_name("task", self.task, TASK_NAMES)
-        self._check_fit("model", self.model.name, model_info(self.model.name).task, list_models(task=self.task))
+        self._check_fit("model", self.model.name, self.model.task, list_models(task=self.task))
         names = [source.name for source in SOURCES.values() if source.task == self.task]
         self._check_fit("dataset", self.data.name, find_source(self.data.name).task, names)
         if self.task == "classification":
@@ -261,6 +298,10 @@ class TrainConfig:
         if self.repopt.scales is not None and self.method.name not in STARTS_FROM_SCALES:
             why = f"can be used with --method {', '.join(STARTS_FROM_SCALES)} only"
             require(False, "repopt.scales", self.repopt.scales, why)
+        drawn = self.repopt.scales is not None or self.method.name in ("repopt-search", "repopt")
+        if self.model.pretrained and drawn:
+            what = "--method repopt-search" if self.repopt.scales is None else "--repopt.scales"
+            raise ConfigError(f"--model.pretrained: {what} draws new weights in place of the pre-trained ones")
         if self.method.name.startswith("lemma"):
             # The Lemma holds for updates that are linear in the gradient, and shows in full precision only.
             name, clip_norm, precision = self.optimizer.name, self.optimizer.clip_norm, self.machine.precision
@@ -283,5 +324,10 @@ class TrainConfig:
         if self.out is not None:
             return self.out
         width = "" if self.model.width == 1 else f"-w{self.model.width:g}"
-        dataset = "".join(c if c.isalnum() or c in "-_." else "_" for c in self.data.name)
-        return Path("runs") / f"{self.model.name}{width}-{dataset}-{self.method.name}-seed{self.seed}"
+        pretrained = "-pretrained" if self.model.pretrained else ""
+        model, dataset = _as_file_name(self.model.name), _as_file_name(self.data.name)
+        return Path("runs") / f"{model}{width}{pretrained}-{dataset}-{self.method.name}-seed{self.seed}"
+
+
+def _as_file_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

@@ -37,7 +37,7 @@ _CLASSES: dict[str, type[Optimizer]] = {
 }
 
 
-def check_form(name: str) -> None:
+def check_optimizer(name: str) -> None:
     """Raise unless a name is that of an optimizer, or has the form `package.module:Class`; nothing is imported."""
     module, separator, kind = name.partition(":")
     if not separator:

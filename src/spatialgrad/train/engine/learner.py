@@ -47,8 +47,9 @@ class Learner:
             raise ConfigError(f"--method {config.method.name} trains in one process only: use --machine.devices 1")
         self.steps_per_epoch = self.method.steps_per_epoch = task.steps_per_epoch(machine.world_size)
         torch.manual_seed(config.seed)
-        self.module = task.build_model()
+        self.module = self._build_model()
         self._load_backbone()
+        self.method.input_size = task.input_size
         self.method.prepare_(self.module)
         machine.place_(self.module)
         self.cost = count(self.module, task.input_size)
@@ -145,10 +146,20 @@ class Learner:
         machine.fabric.backward(weighted)
         return loss.detach(), sums
 
+    def _build_model(self) -> nn.Module:
+        if self.config.model.pretrained and self._is_new():
+            return self.task.build_pretrained()
+        return self.task.build_model()
+
+    def _is_new(self) -> bool:
+        """Whether the run has no checkpoint."""
+        # One that is resumed has its weights in it, and what they were loaded from may be gone.
+        new: bool = self.machine.on_first(lambda: not has_checkpoint(self.config.folder))
+        return new
+
     def _load_backbone(self) -> None:
-        path, folder = self.config.model.backbone, self.config.folder
-        # A resumed run has its weights in its checkpoint, and the backbone may be gone.
-        if path is not None and not self.machine.on_first(lambda: has_checkpoint(folder)):
+        path = self.config.model.backbone
+        if path is not None and self._is_new():
             load_backbone(self.module, path, self.machine.on_first(lambda: read_backbone(path)))
 
     def is_finite(self) -> bool:
@@ -162,6 +173,8 @@ class Learner:
         if not self.machine.shards:
             return self.module
         state = {"model": self.state_dict()["model"], "method": self.method.state_dict()}
-        module = rebuild_model(self.config, self.task.build_model, self.machine.fabric.broadcast(state))
+        module = rebuild_model(
+            self.config, self.task.build_model, self.machine.fabric.broadcast(state), self.task.input_size
+        )
         self.machine.place_(module)
         return module

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from spatialgrad.models.outside.build import describe_source, is_outside
 from spatialgrad.reparam import Count
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
@@ -19,6 +20,7 @@ from spatialgrad.train.engine.optim import check_optimizer
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.errors import DamagedFileError
+from spatialgrad.train.preflight import check_network
 from spatialgrad.train.pretrained import check_backbone
 from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
@@ -49,6 +51,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         stop.report_to(reporter.message)
         stack.enter_context(machine.noticing_lost_processes())
         task = TASKS[config.task](config, machine.device)
+        machine.on_first(lambda: check_network(config, task, machine.world_size))
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: check_optimizer(config))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
@@ -127,6 +130,8 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
     """Write the environment, or report how it differs from the first session's."""
     path = trainer.folder / ENVIRONMENT
     environment = describe_environment(trainer.machine.device, trainer.machine.world_size)
+    if is_outside(trainer.config.model.name):
+        environment["model"] = describe_source(trainer.config.model.name)
     session: dict[str, Any] = {
         "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "step": trainer.position.step,
@@ -141,6 +146,8 @@ def _record_session(trainer: Trainer, reporter: Reporter) -> None:
             session["changed"] = changed
             names = ", ".join(changed)
             reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
+            if not changed.keys().isdisjoint(("model.sha256", "model.version")):
+                reporter.message(f"{trainer.config.model.name} is built by other code than in the first session.")
     trainer.timings.append(session)
 
 

@@ -83,6 +83,8 @@ class Method:
     headline: ClassVar[str | None] = None
     """The metric of `results` that is the result of the run; by default the task's headline metric."""
 
+    input_size: tuple[int, ...] | None = None
+    """Shape of one input; set before `prepare_`."""
     steps_per_epoch = 1
     """Set before `attach`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from spatialgrad import reparam
@@ -18,7 +19,13 @@ class Branched(Method):
 
     def prepare_(self, model: nn.Module) -> None:
         """Insert the blocks."""
-        reparam.reparameterize_(model, self.block)
+        try:
+            reparam.reparameterize_(model, self.block)
+        except reparam.UnsupportedLayerError:
+            if self.input_size is None:
+                raise
+            # Nothing has changed yet: observe a forward pass that cannot be traced. Other reasons are raised again.
+            reparam.reparameterize_(model, self.block, example_inputs=torch.zeros(1, *self.input_size))
 
 
 class ACB(Branched):

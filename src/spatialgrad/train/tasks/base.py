@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.data.batches import batch_bounds, eval_batches, train_batches
-from spatialgrad.models import create_model
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.runs.predictions import Gallery
+from spatialgrad.train.tasks.network import build_network
 
 Sums = dict[str, Tensor]
 """Totals that add up over batches and processes; `Task.metrics` turns them into averages."""
@@ -63,22 +63,30 @@ class Task(ABC):
         return len(self.dataset.test)
 
     @classmethod
-    def create_network(cls, config: TrainConfig, *, num_classes: int, input_size: Sequence[int]) -> nn.Module:
+    def create_network(
+        cls, config: TrainConfig, *, num_classes: int, input_size: Sequence[int], pretrained: bool = False
+    ) -> nn.Module:
         """A new network; a function of torch's seed and these values alone.
 
-        A run is therefore loaded and exported without its data set.
+        A run is therefore loaded and exported without its data set, and without pre-trained weights.
 
         Args:
             config: Of the training.
             num_classes: As the task's.
             input_size: As the task's.
+            pretrained: Load the pre-trained weights of the network's library.
         """
-        model = config.model
-        return create_model(model.name, num_classes=num_classes, width=model.width, in_channels=input_size[0])
+        return build_network(config.model, num_classes=num_classes, in_channels=input_size[0], pretrained=pretrained)
 
     def build_model(self) -> nn.Module:
         """A new network for the data set; a function of torch's seed."""
         return self.create_network(self.config, num_classes=self.num_classes, input_size=self.input_size)
+
+    def build_pretrained(self) -> nn.Module:
+        """As `build_model`, with the pre-trained weights of the network's library."""
+        return self.create_network(
+            self.config, num_classes=self.num_classes, input_size=self.input_size, pretrained=True
+        )
 
     def steps_per_epoch(self, world_size: int) -> int:
         """Number of batches of each process in an epoch."""

@@ -1,0 +1,1 @@
+"""Networks from outside the package: of timm, of torchvision, or from any function of the user's."""

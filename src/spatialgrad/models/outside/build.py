@@ -1,0 +1,79 @@
+"""Networks from outside the package by name: `timm:NAME`, `torchvision:NAME` and `package.module:function`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from torch import nn
+
+from spatialgrad.models.outside.errors import ModelError
+from spatialgrad.models.outside.function import build_from_function, describe_function
+from spatialgrad.models.outside.libraries import LIBRARIES
+
+FORMS = "timm:NAME, torchvision:NAME or package.module:function"
+
+
+def is_outside(name: str) -> bool:
+    """Whether a name is that of a network from outside the package; all others are in its registry."""
+    return ":" in name
+
+
+def check_form(name: str) -> None:
+    """Raise unless a network from outside may have this name; nothing is imported.
+
+    Raises:
+        ModelError: If the name has none of the forms.
+    """
+    source, _, rest = name.partition(":")
+    if source in LIBRARIES:
+        valid = bool(rest) and not any(character.isspace() or character in ":/*?" for character in rest)
+    else:
+        valid = all(part.isidentifier() for path in (source, rest) for part in path.split("."))
+    if not valid:
+        raise ModelError(f"{name!r} does not have the form {FORMS}")
+
+
+def build_outside(
+    name: str,
+    *,
+    num_classes: int | None,
+    in_channels: int,
+    pretrained: bool,
+    options: Mapping[str, Any],
+) -> nn.Module:
+    """Build a network from outside the package; the arguments are those of `create_model`.
+
+    Raises:
+        ModelError: If it cannot be built; the message says why.
+    """
+    check_form(name)
+    source, _, rest = name.partition(":")
+    if source not in LIBRARIES:
+        return build_from_function(
+            name, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
+        )
+    return LIBRARIES[source].build(
+        rest, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
+    )
+
+
+def list_outside(pattern: str) -> list[str]:
+    """The names of a library's networks that match a pattern such as `timm:resnet*`; all without one after the colon.
+
+    Raises:
+        ModelError: If the library is unknown, or cannot be imported.
+    """
+    source, _, rest = pattern.partition(":")
+    if source not in LIBRARIES:
+        raise ModelError(f"only the networks of {' and '.join(LIBRARIES)} can be listed, not those of {source!r}")
+    return [f"{source}:{each}" for each in LIBRARIES[source].names(rest or "*")]
+
+
+def describe_source(name: str) -> dict[str, str]:
+    """The code that a network from outside comes from: the library and its version, or the file and its hash."""
+    source = name.partition(":")[0]
+    if source in LIBRARIES:
+        return {"library": source, "version": metadata.version(source)}
+    return describe_function(name)
