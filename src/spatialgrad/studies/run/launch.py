@@ -64,6 +64,9 @@ class Launcher(Protocol):
     def ended(self, timeout: float) -> list[Ended]:
         """The runs that have ended since the last call; waits at most this many seconds for one."""
 
+    def cancel(self, folder: Path) -> None:
+        """Make one run save and end, without waiting for it; nothing happens if it has ended."""
+
     def stop(self) -> None:
         """Make all runs save and end, and wait for them."""
 

@@ -99,6 +99,12 @@ class RayLauncher:
         done, _ = self._ray.wait(list(self._started), num_returns=1, timeout=timeout)
         return [self._close(task) for task in done]
 
+    def cancel(self, folder: Path) -> None:
+        """Cancel the task of one run."""
+        for task, run in self._started.items():
+            if run.folder == folder:
+                self._ray.cancel(task)
+
     def stop(self) -> None:
         """Cancel the tasks: each makes its process save and end."""
         for task in self._started:
