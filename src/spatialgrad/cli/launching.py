@@ -40,7 +40,9 @@ class LaunchOptions:
             if value is not None and value < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
         if self.launcher != "ray":
-            given = [name for name in ("cpus_per_run", "gpus_per_run", "ray_address") if getattr(self, name) is not None]
+            given = [
+                name for name in ("cpus_per_run", "gpus_per_run", "ray_address") if getattr(self, name) is not None
+            ]
             if given:
                 flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
                 raise ConfigError(f"{flags} can only be used with --launcher ray")

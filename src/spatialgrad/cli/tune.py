@@ -24,12 +24,11 @@ from spatialgrad.studies.own.tune import (
     finalists,
     ks_of,
     tune_study,
-    with_k,
 )
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import best_file, read_study
 from spatialgrad.train.config.groups import MachineConfig, TrainConfig
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.errors import ConfigError, DivergedError
 from spatialgrad.train.runs.folder import locked, write_json
 
 HELD_OUT = 0.1
@@ -88,8 +87,8 @@ def tune_command(default: TrainConfig) -> Callable[..., None]:
         # As the user would train it: on all training images.
         trained = replace(placed, data=replace(placed.data, validation=default.data.validation))
         run_tuning(folder, placed, k, trials, seeds, launch=launch, machine=machine, prune=prune, command=repeated)
-        best = show_answer(folder, config)
-        flags = flags_of(with_k(trained, best), default)
+        flags = flags_of(trained, default, without=(FIELD,))
+        flags += ["--scaling.k", f"{show_answer(folder, config):g}"]
         print(f"Train with it: {command_of('train', flags, recipe)}")
 
     return tune
@@ -142,8 +141,8 @@ def run_tuning(
     values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
     stopped = sum(trial.value is None for trial in tuning.trials)
     if not values:
-        raise ConfigError(f"every trial diverged: try a lower --optimizer.lr; their folders are in {folder}")
-    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, {stopped} of them early.")
+        raise DivergedError(f"every trial in {folder} diverged; try a lower --optimizer.lr")
+    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, of which {stopped} were stopped early.")
     # Values that were trained again before the search was extended stay.
     again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
     study = tune_study(config, sorted(again))

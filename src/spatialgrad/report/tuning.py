@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spatialgrad.report.statistics import LEAST_PAIRS, Comparison, Summary, compare_paired, correct, summarize
+from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import signed, spread
 
 
@@ -45,7 +45,7 @@ class Verdict:
     def equals(self) -> tuple[float, ...]:
         """The other values that cannot be told from the best."""
         return tuple(
-            each.k for each in self.candidates if each.below_best is not None and not _excludes_zero(each.below_best)
+            each.k for each in self.candidates if each.below_best is not None and not excludes_zero(each.below_best)
         )
 
 
@@ -87,22 +87,24 @@ def explain_verdict(verdict: Verdict, metric: str) -> str:
         verdict: Of the search.
         metric: Name of the metric.
     """
-    best, reference = verdict.best, verdict.reference
+    best, usual, equals = verdict.best, f"k = {verdict.reference:g}", verdict.equals
     lines = [f"Best k: {best.k:g}, held-out {metric} {spread(best.summary)} % ({best.summary.n} seeds)."]
-    others = [f"{k:g}" for k in verdict.equals]
-    if others:
-        lines.append(f"Indistinguishable from it: k = {', '.join(others)}.")
-    if verdict.is_clear and best.over_reference is not None:
-        lines.append(f"It is better than k = {reference:g} by {described(best.over_reference)}.")
-        return "\n".join(lines)
-    if best.over_reference is not None:
-        few = f" ({LEAST_PAIRS} seeds are the least)" if best.summary.n < LEAST_PAIRS else ""
-        why = f"the difference from k = {reference:g} is {described(best.over_reference)}, which may be chance{few}"
-        lines.append(f"k hardly matters here: {why}. Keep k = {reference:g}.")
-    elif others:
-        lines.append(f"k hardly matters here: none of the others is clearly worse. Keep k = {reference:g}.")
+    if equals:
+        lines.append(f"Indistinguishable from it: k = {', '.join(f'{k:g}' for k in equals)}.")
+    over, rest = best.over_reference, len(verdict.candidates) - 1 - len(equals)
+    if over is not None and over.better:
+        lines.append(f"It is better than {usual} by {described(over)}.")
+    elif over is not None and excludes_zero(over):
+        lines.append(
+            f"Its difference from {usual} is {described(over)}: too few seeds for the number of comparisons. Keep "
+            f"{usual}, or repeat the command with more --seeds."
+        )
+    elif over is not None:
+        lines.append(f"k hardly matters here: the difference from {usual} is {described(over)}. Keep {usual}.")
+    elif rest == 0:
+        lines.append(f"k hardly matters here: none of the others differs clearly from {usual}. Keep {usual}.")
     else:
-        lines.append(f"All others are worse. Keep k = {reference:g}.")
+        lines.append(f"Keep {usual}.")
     return "\n".join(lines)
 
 
@@ -113,7 +115,8 @@ def described(comparison: Comparison) -> str:
     return f"{signed(comparison.difference)} points [95 % CI {signed(comparison.low)}, {signed(comparison.high)}]"
 
 
-def _excludes_zero(comparison: Comparison) -> bool:
+def excludes_zero(comparison: Comparison) -> bool:
+    """Whether the interval of a difference does not contain 0."""
     if comparison.low is None or comparison.high is None:  # equal in all pairs, or one pair
         return comparison.n > 1 and comparison.difference != 0
     return comparison.low > 0 or comparison.high < 0

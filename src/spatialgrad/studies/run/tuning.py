@@ -191,6 +191,7 @@ class Tuning:
             self._storage.set_trial_user_attr(self._id(trial.number), RUN, str(folder.relative_to(self.folder)))
         self._write_record()
         if not (folder / RESULT).exists():
+            folder.mkdir(parents=True, exist_ok=True)
             prepare(Job(folder=folder, config=with_k(self.config, k), title=label(k)))
             launcher.start(folder, processes=processes)
         self._running[folder] = trial.number
