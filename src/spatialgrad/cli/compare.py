@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -54,20 +55,19 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
         if seeds < LEAST_SEEDS:
             raise ConfigError(f"--seeds must be at least {LEAST_SEEDS}, got {seeds}: differences are paired by seed")
         config = training.config(default.method.name)
+        config = replace(config, machine=launch.within(config.machine))
         folder = default_folder(COMPARE, config) if out is None else out
         before = read_study(folder) if (folder / STUDY).exists() else None
         # A comparison that is there keeps its methods: all of them get the seeds that are asked for.
         every = list(dict.fromkeys([*(methods_in(before) if before else ()), *methods]))
-        study, machine = compare_study(config, every), launch.within(config.machine)
+        study = compare_study(config, every)
         check_readable(config)
         num_seeds = max(seeds, len(before.seeds)) if before else seeds
         flags = flags_of(config, default, without=("method.name",))
         repeated = command_of(COMPARE, [*flags, "--methods", *every, "--seeds", str(num_seeds)], recipe)
-        changes = {"machine.threads": machine.threads, "machine.accelerator": machine.accelerator}
-        changes |= {"machine.devices": machine.devices, "data.root": config.data.root}
-        plan = make_plan(study, "own", folder, num_seeds=seeds, changes=changes, note=note, command=repeated)
+        plan = make_plan(study, "own", folder, num_seeds=seeds, note=note, command=repeated)
         try:
-            launch.run(plan, machine, keep=keep)
+            launch.run(plan, config.machine, keep=keep)
         except FailedRunsError:
             show_report(folder)
             raise

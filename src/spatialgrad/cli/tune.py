@@ -27,7 +27,7 @@ from spatialgrad.studies.own.tune import (
 )
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import best_file, read_study
-from spatialgrad.train.config.groups import MachineConfig, TrainConfig
+from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.errors import ConfigError, DivergedError
 from spatialgrad.train.runs.folder import locked, write_json
 
@@ -75,18 +75,17 @@ def tune_command(default: TrainConfig) -> Callable[..., None]:
             if value < least:
                 raise ConfigError(f"{flag} must be at least {least}, got {value}")
         config = training.config(method)
+        config = replace(config, machine=launch.within(config.machine))
         check_config(config)
         check_readable(config)
-        machine = launch.within(config.machine)
         usual = replace(default, data=options.data)
         ends = [f"{end:g}" for end in k]
         flags = [*flags_of(config, usual, without=("method.name",)), "--method", method, "--k", *ends]
         repeated = command_of(TUNE, [*flags, "--trials", str(trials), "--seeds", str(seeds)], recipe)
         folder = default_folder(TUNE, config) if out is None else out
-        placed = replace(config, machine=machine)
-        # As the user would train it: on all training images.
-        trained = replace(placed, data=replace(placed.data, validation=default.data.validation))
-        run_tuning(folder, placed, k, trials, seeds, launch=launch, machine=machine, prune=prune, command=repeated)
+        run_tuning(folder, config, k, trials, seeds, launch=launch, prune=prune, command=repeated)
+        # As it is trained afterwards: on all training images.
+        trained = replace(config, data=replace(config.data, validation=default.data.validation))
         flags = flags_of(trained, default, without=(FIELD,))
         flags += ["--scaling.k", f"{show_answer(folder, config):g}"]
         print(f"Train with it: {command_of('train', flags, recipe)}")
@@ -102,7 +101,6 @@ def run_tuning(
     num_seeds: int,
     *,
     launch: LaunchOptions,
-    machine: MachineConfig,
     prune: bool,
     command: str,
 ) -> None:
@@ -115,7 +113,6 @@ def run_tuning(
         num_trials: Number of values to try.
         num_seeds: Number of further seeds.
         launch: Where the runs are trained.
-        machine: Theirs.
         prune: Whether hopeless trials are stopped early.
         command: The command that repeats all this.
     """
@@ -137,7 +134,7 @@ def run_tuning(
         )
         reporter.message(f"{tune_study(config, ()).title_at('own')}: {counted(num_trials, 'trial')}\n  in {folder}")
         stop.report_to(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
-        tuning.run(launch.open(machine), num_trials, stop, processes=launch.processes)
+        tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
     values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
     stopped = sum(trial.value is None for trial in tuning.trials)
     if not values:
@@ -147,7 +144,7 @@ def run_tuning(
     again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
     study = tune_study(config, sorted(again))
     plan = make_plan(study, "own", folder, num_seeds=num_seeds, command=command, first_seed=FIRST_SEED)
-    launch.run(plan, machine)
+    launch.run(plan, config.machine)
 
 
 def show_answer(folder: Path, config: TrainConfig) -> float:

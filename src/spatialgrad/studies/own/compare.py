@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.data.files.archives import is_archive, stem
-from spatialgrad.data.sets import folder, lspet, mpii
+from spatialgrad.data.files.archives import SUFFIXES, stem
+from spatialgrad.data.sets import folder, lspet, mpii, mpii_annotations
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
 from spatialgrad.train.config.groups import TrainConfig
@@ -81,7 +81,7 @@ def default_folder(name: str, config: TrainConfig) -> Path:
     dataset = config.data.name
     if dataset.startswith(folder.PREFIX):
         path = Path(dataset.removeprefix(folder.PREFIX)).expanduser().resolve()
-        dataset = stem(path) if is_archive(path) else path.name
+        dataset = stem(path) if path.name.endswith(SUFFIXES) else path.name
     width = "" if config.model.width == 1 else f"-w{config.model.width:g}"
     return STUDIES / slug(f"{name}-{dataset}-{config.model.name}{width}")
 
@@ -109,7 +109,7 @@ def measured_on(config: TrainConfig) -> str:
 def headline(config: TrainConfig) -> str:
     """The metric that a training is judged by."""
     if config.task == "pose":
-        skeletons = {mpii.SOURCE.name: mpii.SKELETON, lspet.SOURCE.name: lspet.SKELETON}
+        skeletons = {mpii.SOURCE.name: mpii_annotations.SKELETON, lspet.SOURCE.name: lspet.SKELETON}
         return skeletons[config.data.name].metric
     return {"classification": "accuracy", "segmentation": "miou"}[config.task]
 

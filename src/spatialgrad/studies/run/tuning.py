@@ -97,10 +97,10 @@ class Tuning:
         command: str = "",
         report: Callable[[str], None] = print,
     ) -> None:
-        from optuna.distributions import FloatDistribution
+        from optuna.distributions import BaseDistribution, FloatDistribution
 
         self.folder, self.config, self.bounds, self.metric, self._report = folder, config, bounds, metric, report
-        self._distributions = {FIELD: FloatDistribution(*bounds, log=True)}
+        self._distributions: dict[str, BaseDistribution] = {FIELD: FloatDistribution(*bounds, log=True)}
         self._record = self._read_record(command)
         self._storage, self._study = open_journal(folder, SEARCH, report)
         self._study.pruner = self._pruner(prune)
