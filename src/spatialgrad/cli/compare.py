@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from spatialgrad.cli.launching import LaunchOptions
-from spatialgrad.cli.outcome import check_readable, show_report
+from spatialgrad.cli.outcome import show_report
 from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
 from spatialgrad.studies.errors import FailedRunsError
@@ -61,7 +61,7 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
         # A comparison that is there keeps its methods: all of them get the seeds that are asked for.
         every = list(dict.fromkeys([*(methods_in(before) if before else ()), *methods]))
         study = compare_study(config, every)
-        check_readable(config)
+        launch.check_data(config)
         num_seeds = max(seeds, len(before.seeds)) if before else seeds
         flags = flags_of(config, default, without=("method.name",))
         repeated = command_of(COMPARE, [*flags, "--methods", *every, "--seeds", str(num_seeds)], recipe)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from spatialgrad.data.registry import find_source
+from spatialgrad.data.sets.folder import PREFIX
+from spatialgrad.data.source import data_root
 from spatialgrad.studies.plan import Plan
 from spatialgrad.studies.run.launch import Launcher
-from spatialgrad.train.config.groups import MachineConfig
+from spatialgrad.train.config.groups import MachineConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 
 
@@ -55,6 +58,18 @@ class LaunchOptions:
         if self.processes == 1:
             changes["devices"] = 1
         return replace(machine, **changes)
+
+    def check_data(self, config: TrainConfig) -> None:
+        """Check the data set before anything is written; no image of class folders is opened.
+
+        Nothing is checked for a cluster, whose machines may have other folders.
+
+        Raises:
+            DataError: If it is missing, or class folders hold no images.
+        """
+        source, root = find_source(config.data.name), data_root(config.data.root)
+        if self.launcher == "local" and (source.name.startswith(PREFIX) or source.locate(root) is None):
+            source.load(root)
 
     def open(self, machine: MachineConfig) -> Launcher:
         """A launcher; it is closed by those who run with it.

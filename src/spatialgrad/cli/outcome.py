@@ -9,25 +9,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from spatialgrad.cli.rows import Rows
-from spatialgrad.data.registry import load_for
-from spatialgrad.data.sets.folder import PREFIX
-from spatialgrad.train.config.groups import TrainConfig
 
 if TYPE_CHECKING:
     from spatialgrad.report.tables.cells import Table
 
 WIDTH_OF_FILES = 160
 """Width of tables that are written to a file or a pipe."""
-
-
-def check_readable(config: TrainConfig) -> None:
-    """Check class folders of a user's own before anything is written; no image is opened.
-
-    Raises:
-        DataError: If they are missing, or are not class folders of images.
-    """
-    if config.data.name.startswith(PREFIX):
-        load_for(config.task, config.data.name, config.data.root)
 
 
 def show_report(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from spatialgrad.cli.launching import LaunchOptions
-from spatialgrad.cli.outcome import check_readable, rows_of, terminal
+from spatialgrad.cli.outcome import rows_of, terminal
 from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
 from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder, headline
@@ -77,7 +77,7 @@ def tune_command(default: TrainConfig) -> Callable[..., None]:
         config = training.config(method)
         config = replace(config, machine=launch.within(config.machine))
         check_config(config)
-        check_readable(config)
+        launch.check_data(config)
         usual = replace(default, data=options.data)
         ends = [f"{end:g}" for end in k]
         flags = [*flags_of(config, usual, without=("method.name",)), "--method", method, "--k", *ends]
