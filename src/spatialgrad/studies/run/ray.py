@@ -140,7 +140,7 @@ def run_in_task(folder: str, processes: int, threads: int | None, place: str) ->
         folder: Of the run.
         processes: Number of its processes.
         threads: CPU threads per process.
-        place: Working directory of the command, which paths of data may be relative to; ignored where it does not exist.
+        place: Working directory of the command, which relative paths start from; ignored where it does not exist.
 
     Returns:
         The worker's exit code.
