@@ -5,6 +5,7 @@ The launcher here writes what a training would write, at once; real trainings ar
 
 import json
 import signal
+from contextlib import ExitStack
 from dataclasses import replace
 
 import optuna
@@ -20,6 +21,7 @@ from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.tuning import RANDOM_TRIALS, Tuning
 from spatialgrad.train import InterruptedTraining, OtherConfigError, read_config
 from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.runs.folder import locked
 from support.studies import tiny_config
 
 EPOCHS = 6
@@ -186,6 +188,29 @@ def test_an_interrupted_trial_resumes_in_its_folder(tmp_path):
     assert [trial.state for trial in trials(tmp_path)] == [TrialState.COMPLETE] * 3
     assert [len(trial.intermediate_values) for trial in trials(tmp_path)] == [EPOCHS] * 3
     assert len(search.trials) == 3
+
+
+def test_a_process_that_is_still_saving_is_waited_for(tmp_path):
+    """New trials would be chosen without what the interrupted one finds."""
+    stop = Stop()
+    first = Scripted(stop=stop, stop_after=2)
+    with pytest.raises(InterruptedTraining):
+        run(tmp_path, 3, first, stop)
+    looks, said = [], []
+
+    class Patient(Scripted):
+        def ended(self, timeout):
+            looks.append(len(self.started))
+            if len(looks) == 3:
+                held.close()
+            return super().ended(timeout)
+
+    with ExitStack() as held:
+        held.enter_context(locked(first.started[1]))
+        _, second = run(tmp_path, 3, Patient(), said=said)
+    assert looks[:4] == [0, 0, 0, 1]
+    assert second.started[0] == first.started[1]
+    assert sum("Waiting for the process" in line for line in said) == 1
 
 
 def test_a_trial_that_finished_while_nobody_looked_counts(tmp_path):

@@ -105,6 +105,7 @@ class Tuning:
         self._storage, self._study = open_journal(folder, SEARCH, report)
         self._study.pruner = self._pruner(prune)
         self._running: dict[Path, int] = {}
+        self._awaited: set[Path] = set()
         self._recover()
         self._record.write(folder)
 
@@ -164,9 +165,16 @@ class Tuning:
         return MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=patience)
 
     def _start_what_can(self, launcher: Launcher, num_trials: int, processes: int) -> None:
-        for trial in self._begun():
-            folder = self._folder(trial)
-            if launcher.has_room and folder not in self._running and not is_locked(folder):
+        interrupted = [trial for trial in self._begun() if self._folder(trial) not in self._running]
+        for folder in (self._folder(trial) for trial in interrupted):
+            if is_locked(folder):
+                # The process of a command that was killed saves and ends; new trials would learn nothing from it.
+                if folder not in self._awaited:
+                    self._report(f"Waiting for the process that is saving in {folder}.")
+                self._awaited.add(folder)
+                return
+        for trial in interrupted:
+            if launcher.has_room:
                 self._start(trial, launcher, processes, num_trials)
         while launcher.has_room and self._num_ended() + len(self._begun()) < num_trials:
             self._start(self._ask(), launcher, processes, num_trials)
