@@ -39,8 +39,15 @@ def test_the_reference_is_the_best_and_others_are_worse():
     verdict = judge({5.0: by_seed(70.0, 70.1, 70.2), 20.0: by_seed(60.0, 60.2, 60.1)}, 5.0)
     said = explain_verdict(verdict, "accuracy")
     assert verdict.equals == ()
-    assert said.endswith("Keep k = 5.")
+    assert said.endswith("Worse: k = 20. Keep k = 5.")
     assert "hardly" not in said
+
+
+def test_only_some_are_worse():
+    values = {5.0: by_seed(70.0, 70.1, 70.2), 20.0: by_seed(60.0, 60.2, 60.1), 3.0: by_seed(69.8, 70.3, 70.0)}
+    said = explain_verdict(judge(values, 5.0), "accuracy")
+    assert "Indistinguishable from it: k = 3." in said
+    assert said.endswith("Worse: k = 20. Among the others, k hardly matters. Keep k = 5.")
 
 
 def test_two_seeds_are_too_few():

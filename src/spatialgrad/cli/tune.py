@@ -136,10 +136,10 @@ def run_tuning(
         stop.report_to(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
         tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
     values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
-    stopped = sum(trial.value is None for trial in tuning.trials)
+    stopped = sum(trial.pruned for trial in tuning.trials)
     if not values:
         raise DivergedError(f"every trial in {folder} diverged; try a lower --optimizer.lr")
-    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, of which {stopped} were stopped early.")
+    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, {stopped} of them stopped early.")
     # Values that were trained again before the search was extended stay.
     again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
     study = tune_study(config, sorted(again))

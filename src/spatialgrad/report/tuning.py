@@ -91,7 +91,7 @@ def explain_verdict(verdict: Verdict, metric: str) -> str:
     lines = [f"Best k: {best.k:g}, held-out {metric} {spread(best.summary)} % ({best.summary.n} seeds)."]
     if equals:
         lines.append(f"Indistinguishable from it: k = {', '.join(f'{k:g}' for k in equals)}.")
-    over, rest = best.over_reference, len(verdict.candidates) - 1 - len(equals)
+    over, worse = best.over_reference, [each for each in verdict.candidates if each.k not in (best.k, *equals)]
     if over is not None and over.better:
         lines.append(f"It is better than {usual} by {described(over)}.")
     elif over is not None and excludes_zero(over):
@@ -101,10 +101,11 @@ def explain_verdict(verdict: Verdict, metric: str) -> str:
         )
     elif over is not None:
         lines.append(f"k hardly matters here: the difference from {usual} is {described(over)}. Keep {usual}.")
-    elif rest == 0:
+    elif not worse:
         lines.append(f"k hardly matters here: none of the others differs clearly from {usual}. Keep {usual}.")
     else:
-        lines.append(f"Keep {usual}.")
+        among = " Among the others, k hardly matters." if equals else ""
+        lines.append(f"Worse: k = {', '.join(f'{each.k:g}' for each in worse)}.{among} Keep {usual}.")
     return "\n".join(lines)
 
 

@@ -55,8 +55,8 @@ RANDOM_TRIALS = 5
 """Number of trials before the sampler and the pruner have enough to learn from."""
 PATIENT_SHARE = 3
 """No trial is stopped before one epoch in so many is over."""
-RUN, DIVERGED = "run", "diverged"
-"""What is noted about a trial: its folder, and whether its loss became non-finite."""
+RUN = "run"
+"""What is noted about a trial: its folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +66,8 @@ class Trial:
     k: float
     value: float | None
     """The headline metric as a share; None if it was stopped early, or diverged."""
-    epochs: int
-    """Number of epochs whose metric is known."""
+    pruned: bool
+    """Whether it was stopped early."""
 
 
 class Tuning:
@@ -139,7 +139,7 @@ class Tuning:
             Trial(
                 k=_k_of(trial),
                 value=trial.value if trial.state is TrialState.COMPLETE else None,
-                epochs=len(trial.intermediate_values),
+                pruned=trial.state is TrialState.PRUNED,
             )
             for trial in self._all()
             if trial.state.is_finished()
@@ -243,7 +243,6 @@ class Tuning:
             took = duration(headline.seconds)
             self._line(number, f"{format_metric(self.metric, headline.value)} in {took}", num_trials)
         elif ended.exit_code == DivergedError.exit_code:
-            self._storage.set_trial_user_attr(self._id(number), DIVERGED, True)
             with quiet():
                 self._study.tell(number, state=TrialState.FAIL)
             self._line(number, "diverged", num_trials)
