@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tyro.extras import SubcommandApp
@@ -25,13 +25,17 @@ class Command:
     """Names of the functions, by subcommand."""
     light: bool = False
     """Whether its module imports nothing heavy before it is called."""
+    trains: bool = False
+    """Whether its defaults are those of `--recipe`: the module then has a function NAME_command of a config."""
 
 
 COMMANDS: Mapping[str, Command] = {
     "demo": Command("demo"),
-    "train": Command("train"),
+    "train": Command("train", trains=True),
     "resume": Command("train"),
     "export": Command("train"),
+    "compare": Command("compare", trains=True),
+    "tune": Command("tune", trains=True),
     "data": Command("data", "List and download data sets.", {"list": "data_list", "get": "data_get"}),
     "model": Command(
         "model", "List networks, and show what a method does with one.", {"list": "model_list", "show": "model_show"}
@@ -78,16 +82,16 @@ def build_app(arguments: Sequence[str]) -> SubcommandApp:
             app.command(inner, name=name, help=command.help)
         elif name != wanted:
             app.command(name=name)(_named(command, name))
-        elif name == "train":
-            train = import_module("spatialgrad.cli.train")
-            app.command(name=name)(train.train_command(train.default_config(arguments)))
+        elif command.trains:
+            default = import_module("spatialgrad.cli.train").default_config(arguments)
+            app.command(name=name)(_imported(command, f"{name}_command")(default))
         else:
             app.command(name=name)(_imported(command, name))
     return app
 
 
-def _imported(command: Command, function: str) -> Callable[..., None]:
-    found: Callable[..., None] = getattr(import_module(f"spatialgrad.cli.{command.module}"), function)
+def _imported(command: Command, function: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(import_module(f"spatialgrad.cli.{command.module}"), function)
     return found
 
 

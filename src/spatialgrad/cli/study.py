@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console, RenderableType
 
 from spatialgrad.cli.data import DataRoot
+from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.study_tables import describe_all, describe_status, describe_study
 from spatialgrad.studies.find import find_studies
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDIES, read_study
 from spatialgrad.studies.registry import get_study, list_studies
-from spatialgrad.studies.study import Scale
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.studies.study import PaperScale
+from spatialgrad.train.config.groups import MachineConfig
 
+PLACE = ("accelerator", "threads", "devices")
+"""What the options decide about the machine of every run."""
 WIDTH_OF_FILES = 320
 """Width of tables that are written to a file or a pipe."""
 
@@ -30,7 +32,7 @@ def study_list() -> None:
     _print(describe_all(list_studies()))
 
 
-def study_show(name: Name, scale: Scale = "paper", only: Only = ()) -> None:
+def study_show(name: Name, scale: PaperScale = "paper", only: Only = ()) -> None:
     """Show what a study trains, beside the published values.
 
     Args:
@@ -43,19 +45,12 @@ def study_show(name: Name, scale: Scale = "paper", only: Only = ()) -> None:
 
 def study_run(
     name: Name,
-    scale: Scale,
+    scale: PaperScale,
     seeds: int | None = None,
     only: Only = (),
     out: Path | None = None,
-    launcher: Literal["local", "ray"] = "local",
-    jobs: int | None = None,
-    processes: int = 1,
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    threads: int | None = None,
+    launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
     root: DataRoot = None,
-    cpus_per_run: int | None = None,
-    gpus_per_run: float | None = None,
-    ray_address: str | None = None,
     note: str = "",
     keep: Path | None = None,
 ) -> None:
@@ -68,50 +63,18 @@ def study_run(
         seeds: Number of runs per arm, with seeds 0, 1, ...; a larger number extends an existing study.
         only: Run only the arms whose group and label contain every word of one of these texts.
         out: The study's folder; by default studies/NAME-SCALE.
-        launcher: local: processes on this machine. ray: a Ray cluster.
-        jobs: Number of runs at a time; by default 1 on this machine, and as many as fit on a cluster.
-        processes: Number of processes per run, through torchrun: one per GPU.
-        accelerator: Device type.
-        threads: CPU threads per process; by default the cores, divided by the number of runs at a time.
+        launch: Where the runs are trained.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
-        cpus_per_run: With --launcher ray: CPUs per run; by default threads times processes.
-        gpus_per_run: With --launcher ray: GPUs per run; by default one per process if the cluster has any.
-        ray_address: With --launcher ray: the cluster; by default $RAY_ADDRESS, a cluster on this machine, or a new one.
         note: A remark to show in the report.
         keep: Keep each run as a small file in this folder as soon as it finishes, as `spatialgrad study keep` does.
     """
-    study = get_study(name)
-    _at_least_one(jobs=jobs, processes=processes, threads=threads, cpus_per_run=cpus_per_run)
-    if launcher != "ray":
-        given = {"--cpus-per-run": cpus_per_run, "--gpus-per-run": gpus_per_run, "--ray-address": ray_address}
-        ignored = [option for option, value in given.items() if value is not None]
-        if ignored:
-            raise ConfigError(f"{', '.join(ignored)} can only be used with --launcher ray")
-    if threads is None:
-        threads = cpus_per_run // processes if cpus_per_run else _usable_cores() // ((jobs or 1) * processes)
-        threads = max(1, threads)
-    changes: dict[str, Any] = {"machine.accelerator": accelerator, "machine.threads": threads}
-    if processes == 1:
-        changes["machine.devices"] = 1
+    study, machine = get_study(name), launch.within(MachineConfig())
+    changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}
     if root is not None:
         changes["data.root"] = root.resolve()
     folder = STUDIES / f"{name}-{scale}" if out is None else out
     plan = make_plan(study, scale, folder, num_seeds=seeds, only=only, changes=changes, note=note)
-
-    # Optuna and Ray take a second to import.
-    from spatialgrad.studies.run.local import LocalLauncher, visible_gpus
-    from spatialgrad.studies.run.runner import check_data, run_plan
-
-    if launcher == "ray":
-        from spatialgrad.studies.run.ray import RayLauncher
-
-        cpus = cpus_per_run or threads * processes
-        ray = RayLauncher(ray_address, jobs=jobs, cpus=cpus, gpus=gpus_per_run, processes=processes, threads=threads)
-        run_plan(plan, ray, processes=processes, keep=keep)
-    else:
-        check_data(plan)
-        gpus = visible_gpus() if accelerator in ("auto", "cuda") else ()
-        run_plan(plan, LocalLauncher(jobs or 1, threads, gpus), processes=processes, keep=keep)
+    launch.run(plan, machine, keep=keep)
 
 
 def study_status(study: Name) -> None:
@@ -142,13 +105,3 @@ def _print(content: RenderableType) -> None:
     if not console.is_terminal:
         console = Console(width=WIDTH_OF_FILES)
     console.print(content)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _at_least_one(**values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

@@ -115,7 +115,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     counts = Counter(status.state for status in seen.values())
     total = ", ".join(f"{number} {state}" for state, number in counts.items())
     parts: list[RenderableType] = [
-        Text(f"{record.title} ({record.shows}), scale {record.scale}: {counted(len(seen), 'run')}, {total}\n"),
+        Text(f"{record.heading}: {counted(len(seen), 'run')}, {total}\n"),
         table,
     ]
     for name, status in seen.items():

@@ -12,6 +12,11 @@ import tyro
 from spatialgrad.train import RECIPES, TrainConfig, export_onnx, export_weights, recipe
 
 Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+RecipeName = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="NAME", help=f"Use the values of a recipe as defaults: {', '.join(RECIPES)}."),
+]
+"""The flag `--recipe`; `default_config` reads it before the others."""
 
 
 def train_command(default: TrainConfig) -> Callable[..., None]:
@@ -23,10 +28,7 @@ def train_command(default: TrainConfig) -> Callable[..., None]:
 
     def train(
         config: Annotated[TrainConfig, tyro.conf.arg(name="")] = default,
-        recipe: Annotated[
-            str | None,
-            tyro.conf.arg(metavar="NAME", help=f"Use the values of a recipe as defaults: {', '.join(RECIPES)}."),
-        ] = None,
+        recipe: RecipeName = None,
     ) -> None:
         """Train a network. Run the same command again to resume where it stopped."""
         run_training(config)

@@ -77,7 +77,7 @@ def facts(study: StudyResults) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{name} {_several(str(each.get(name, '')) for each in versions)}" for name in names)),
         ("Dates", _dates(study.runs)),
     ]
-    found = [(name, value or "not known yet") for name, value in found]
+    found = [(name, value or "not known yet") for name, value in found if (name, record.scale) != ("Scale", "own")]
     if record.omitted:
         more = f"; and {len(record.omitted) - MOST_WAITING} more" if len(record.omitted) > MOST_WAITING else ""
         found.insert(1, ("Left out", "; ".join(record.omitted[:MOST_WAITING]) + more))
@@ -87,6 +87,8 @@ def facts(study: StudyResults) -> list[tuple[str, str]]:
 def command(study: StudyResults) -> str:
     """The command that reproduces the study."""
     record = study.record
+    if record.command:
+        return record.command
     name, scale = shlex.quote(record.name), shlex.quote(record.scale)
     only = " --only " + " ".join(map(shlex.quote, record.only)) if record.only else ""
     return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}{only}"

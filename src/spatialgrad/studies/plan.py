@@ -16,11 +16,13 @@ from spatialgrad.studies.record import (
     RunRecord,
     SearchRecord,
     StudyRecord,
+    kind_of,
     read_study,
 )
 from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict, with_values
+from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 
 
@@ -61,6 +63,8 @@ def make_plan(
     only: Sequence[str] = (),
     changes: dict[str, Any] | None = None,
     note: str = "",
+    command: str = "",
+    first_seed: int = 0,
 ) -> Plan:
     """Plan a study, or extend the one in a folder by further arms and seeds. Nothing is written.
 
@@ -68,11 +72,13 @@ def make_plan(
         study: What to run.
         scale: paper, desk or pocket.
         folder: The study's folder; it may already hold the same study.
-        num_seeds: Number of seeds (0, 1, ...); by default the study's number for the scale.
+        num_seeds: Number of seeds; by default the study's number for the scale.
         only: Run only the arms whose group and label contain every word of one of these texts, and the searches that
             tune them. By default all arms and all searches.
         changes: Fields to change in every config, by dotted name: where a run computes, not what.
         note: A remark for the record; an empty one keeps the existing remark.
+        command: The command that repeats a user's own study.
+        first_seed: The first seed; the others follow it.
 
     Raises:
         ConfigError: If no arm matches `only`, or `num_seeds` is below 1.
@@ -91,7 +97,7 @@ def make_plan(
 
     if before is not None:
         _check_same_study(before, study, scale, arms, folder)
-    seeds = range(num_seeds)
+    seeds = range(first_seed, first_seed + num_seeds)
     earlier = {arm.key: [run.seed for run in arm.runs] for arm in before.arms} if before else {}
     arm_records = tuple(
         _arm_record(arm, arm_places[arm.key], sorted({*earlier.get(arm.key, ()), *(seeds if arm in chosen else ())}))
@@ -123,6 +129,7 @@ def make_plan(
         note=note or (before.note if before else ""),
         only=tuple(dict.fromkeys([*(before.only if before else ()), *only])) if omitted else (),
         omitted=omitted,
+        command=command,
     )
     jobs: dict[Path, Job] = {}
     for name in wanted:
@@ -247,15 +254,16 @@ def _runs(place: str, seeds: Iterable[int]) -> tuple[RunRecord, ...]:
 def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Sequence[Arm], folder: Path) -> None:
     way_out = "Choose another folder with --out."
     if (before.name, before.scale) != (study.name, scale):
-        raise OtherConfigError(
-            f"{folder} holds the study {before.name} at scale {before.scale}, not {study.name} at {scale}. {way_out}"
-        )
+        held, wanted = kind_of(before.name, before.scale), kind_of(study.name, scale)
+        raise OtherConfigError(f"{folder} holds {held}, not {wanted}. {way_out}")
     known = {arm.key: arm for arm in arms}
     for there in before.arms:
         if there.key not in known:
             raise OtherConfigError(f"{folder} holds the arm {there.key}, which {study.name} no longer has. {way_out}")
         changed = differences(from_dict(there.config), known[there.key].config)
         if changed:
-            lines = [f"  {name}: {old!r} there, {new!r} now" for name, (old, new) in changed.items()]
+            # The user's own studies are planned with flags, those of the paper are not.
+            named = {name: flag(name) if scale == "own" else name for name in changed}
+            lines = [f"  {named[name]}: {old!r} there, {new!r} now" for name, (old, new) in changed.items()]
             message = f"{folder} was planned with other settings for {there.key}:"
             raise OtherConfigError("\n".join([message, *lines, way_out]))

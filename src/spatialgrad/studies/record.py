@@ -81,6 +81,8 @@ class SearchRecord:
     points: tuple[PointRecord, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
     """The config of every point as JSON, without the point's values."""
+    bounds: tuple[float, ...] = ()
+    """Smallest and largest value, if points are sampled between them; empty for a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,14 @@ class StudyRecord:
     """The texts of `--only` that select these arms; empty if the study is complete."""
     omitted: tuple[str, ...] = ()
     """Names of the study's arms that were not selected."""
+    command: str = ""
+    """The command that repeats a user's own study; those of the paper are repeated by their names."""
     format: int = field(default=FORMAT)
+
+    @property
+    def heading(self) -> str:
+        """What is trained, and at which scale: "VGG-16 on CIFAR (Table 1), scale desk"."""
+        return self.title if self.scale == "own" else f"{self.title} ({self.shows}), scale {self.scale}"
 
     def joined(self, other: StudyRecord) -> StudyRecord:
         """This record, extended by the arms, seeds and searches that another record of the same study has.
@@ -118,7 +127,7 @@ class StudyRecord:
         """
         if (other.name, other.scale) != (self.name, self.scale):
             raise OtherConfigError(
-                f"the folder holds the study {other.name} at scale {other.scale}, not {self.name} at {self.scale}. "
+                f"the folder holds {kind_of(other.name, other.scale)}, not {kind_of(self.name, self.scale)}. "
                 "Choose another folder with --out."
             )
         others = {arm.key: arm for arm in other.arms}
@@ -179,6 +188,7 @@ def read_study(folder: Path | str) -> StudyRecord:
                     PointRecord(values=dict(point["values"]), runs=_runs(point["runs"])) for point in search["points"]
                 ),
                 config=dict(search.get("config", {})),
+                bounds=tuple(search.get("bounds", ())),
             )
             for search in values.pop("searches")
         )
@@ -190,6 +200,11 @@ def read_study(folder: Path | str) -> StudyRecord:
         raise ConfigError(f"{folder}: {error}. {REPAIR}") from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{path} cannot be parsed ({short(error)}). {REPAIR}") from error
+
+
+def kind_of(name: str, scale: str) -> str:
+    """A study in a message: "the study cifar at scale desk", "a study of `spatialgrad compare`"."""
+    return f"a study of `spatialgrad {name}`" if scale == "own" else f"the study {name} at scale {scale}"
 
 
 def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:

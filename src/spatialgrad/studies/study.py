@@ -12,10 +12,12 @@ from typing import Any, Literal, get_args
 
 from spatialgrad.train.config.groups import TrainConfig
 
-Scale = Literal["paper", "desk", "pocket"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
+PaperScale = Literal["paper", "desk", "pocket"]
+SCALES: tuple[PaperScale, ...] = get_args(PaperScale)
 """paper: the paper's networks, data and training. desk: evidence without a GPU. pocket: the whole pipeline in minutes,
 no claims."""
+Scale = Literal["paper", "desk", "pocket", "own"]
+"""Those of the paper, and that of a user's own study, which has no other."""
 
 Layout = Literal["rows", "columns"]
 """rows: a table with one row per arm. columns: one row per group, with its arms side by side."""
@@ -115,7 +117,7 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Study:
-    """A table or a figure of the paper that can be run."""
+    """A table or a figure of the paper that can be run, or a study of a user's own."""
 
     name: str
     title: str | Mapping[Scale, str]

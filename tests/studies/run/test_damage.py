@@ -13,9 +13,10 @@ from spatialgrad.report.load import load_results
 from spatialgrad.studies.files import DEEPEST
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import BEST, FORMAT, STUDY, read_study
+from spatialgrad.studies.run.journal import DAMAGED, JOURNAL
 from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.runner import Runner
-from spatialgrad.studies.run.search import DAMAGED, DAMAGED_BEST, JOURNAL, GridSearch
+from spatialgrad.studies.run.search import DAMAGED_BEST, GridSearch
 from spatialgrad.studies.study import Arm
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 from spatialgrad.train.recipes import segmentation_pocket

@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import BEST, RunRecord, SearchRecord
-from spatialgrad.studies.run.search import DAMAGED, JOURNAL, GridSearch, point_value
+from spatialgrad.studies.run.journal import DAMAGED, JOURNAL
+from spatialgrad.studies.run.search import GridSearch, point_value
 from spatialgrad.train.runs.folder import read_config
 from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
 from support.training import Process, wait_for

@@ -50,7 +50,7 @@ def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
         step = 2 if beside else 1
         for index, group in enumerate(groups):
             ax = axes[index * step]
-            ax.set_title(f"{group_title(group)} (ours)".strip())
+            ax.set_title(f"{group_title(group)} (ours)".strip() if beside else group_title(group))
             for arm, seconds, summary in ours[group]:
                 number = series[arm.label]
                 ax.errorbar(

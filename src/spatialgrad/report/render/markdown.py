@@ -55,7 +55,8 @@ def _section(section: Section, heading: str) -> list[str]:
     parts = [f"{inline(section.shows)}. {inline(section.question)}", f"**{inline(section.progress)}.**"]
     parts += [f"**{inline(section.warning)}**"] if section.warning else []
     parts += [f"Trained here: {inline(section.trained)}."] if section.trained else []
-    parts += [f"Differences from the paper: {inline(section.differences)}"] if section.differences else []
+    about = "Measured" if section.scale == "own" else "Differences from the paper"
+    parts += [f"{about}: {inline(section.differences)}"] if section.differences else []
     parts += [f"Note: {inline(section.note)}"] if section.note else []
     parts += [table(each) for each in section.tables]
     if section.troubles:

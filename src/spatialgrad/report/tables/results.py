@@ -84,7 +84,7 @@ def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> 
         )
     columns = (
         *heading_columns(names, "Method"),
-        Column(title="Ours (%)"),
+        Column(title=f"{_values(study)} (%)"),
         Column(title="Difference [95\u00a0%\u00a0CI]"),
         Column(title="p"),
         Column(title="Seeds", foldable=True),
@@ -198,7 +198,7 @@ def _published_difference(study: StudyResults, arm: ArmResults) -> Cell:
 
 def _result_notes(study: StudyResults) -> tuple[str, ...]:
     record, published = study.record, [each for arm in study.shown for each in arm.record.published]
-    notes = ["Ours: mean ± sample standard deviation over seeds, in per cent, after the last epoch."]
+    notes = [f"{_values(study)}: mean ± sample standard deviation over seeds, in per cent, after the last epoch."]
     if any(arm.record.reference for arm in study.shown):
         notes.append(
             "Difference, in percentage points: mean difference from the reference over common seeds, with its 95 % "
@@ -219,6 +219,11 @@ def _result_notes(study: StudyResults) -> tuple[str, ...]:
     for source in dict.fromkeys(each.source for each in published if each.source != "paper"):
         notes.append(f"* measured by {source} and quoted by the paper.")
     return (*notes, *arm_notes(study.shown))
+
+
+def _values(study: StudyResults) -> str:
+    """What the measured values are called: ours, beside the paper's, or by the metric in a user's own study."""
+    return capital(metric_name(study.record.metric)) if study.record.scale == "own" else "Ours"
 
 
 def _caption(study: StudyResults) -> str:

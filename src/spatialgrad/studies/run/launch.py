@@ -64,6 +64,9 @@ class Launcher(Protocol):
     def ended(self, timeout: float) -> list[Ended]:
         """The runs that have ended since the last call; waits at most this many seconds for one."""
 
+    def cancel(self, folder: Path) -> None:
+        """Make one run save and end, without waiting for it; nothing happens if it has ended."""
+
     def stop(self) -> None:
         """Make all runs save and end, and wait for them."""
 
@@ -72,11 +75,23 @@ class Launcher(Protocol):
 
 
 def start_worker(
-    folder: Path, *, processes: int = 1, threads: int | None = None, gpus: Sequence[str] = ()
+    folder: Path,
+    *,
+    processes: int = 1,
+    threads: int | None = None,
+    gpus: Sequence[str] = (),
+    place: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the process of a run, or torchrun with several processes.
 
     The run saves and ends when this process ends: it notices that its standard input is closed.
+
+    Args:
+        folder: Of the run.
+        processes: Number of processes.
+        threads: CPU threads per process; PyTorch's default if None.
+        gpus: CUDA names of the GPUs that it may use; all if empty.
+        place: Working directory; by default this process's.
     """
     module = ["-m", "spatialgrad.studies.run.worker", str(folder), "--attached"]
     if processes > 1:
@@ -88,6 +103,7 @@ def start_worker(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **_variables(threads, gpus)},
+            cwd=place,
             start_new_session=True,  # Ctrl-C reaches the launcher only, which then stops each run once
         )
 

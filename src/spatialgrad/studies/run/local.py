@@ -61,6 +61,11 @@ class LocalLauncher:
             time.sleep(0.05)
         return [self._close(folder) for folder in done]
 
+    def cancel(self, folder: Path) -> None:
+        """SIGTERM to one run."""
+        if folder in self._slots:
+            self._slots[folder].process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM: each run finishes its step and saves."""
         for slot in self._slots.values():

@@ -89,7 +89,7 @@ class RayLauncher:
     def start(self, folder: Path, *, processes: int) -> None:
         """Hand a run over to Ray."""
         run = Started.now(folder)
-        self._started[self._task.remote(str(folder.resolve()), processes, self.threads)] = run
+        self._started[self._task.remote(str(folder.resolve()), processes, self.threads, os.getcwd())] = run
 
     def ended(self, timeout: float) -> list[Ended]:
         """The runs whose tasks have ended."""
@@ -98,6 +98,12 @@ class RayLauncher:
             return []
         done, _ = self._ray.wait(list(self._started), num_returns=1, timeout=timeout)
         return [self._close(task) for task in done]
+
+    def cancel(self, folder: Path) -> None:
+        """Cancel the task of one run."""
+        for task, run in self._started.items():
+            if run.folder == folder:
+                self._ray.cancel(task)
 
     def stop(self) -> None:
         """Cancel the tasks: each makes its process save and end."""
@@ -127,8 +133,14 @@ class RayLauncher:
             self._ray.shutdown()
 
 
-def run_in_task(folder: str, processes: int, threads: int | None) -> int:
+def run_in_task(folder: str, processes: int, threads: int | None, place: str) -> int:
     """The body of a task: run the worker, and end it when the task is cancelled or dies.
+
+    Args:
+        folder: Of the run.
+        processes: Number of its processes.
+        threads: CPU threads per process.
+        place: Working directory of the command, which relative paths start from; ignored where it does not exist.
 
     Returns:
         The worker's exit code.
@@ -141,7 +153,8 @@ def run_in_task(folder: str, processes: int, threads: int | None) -> int:
     deadline = time.monotonic() + PATIENCE
     while is_locked(path) and time.monotonic() < deadline:
         time.sleep(0.1)
-    process = start_worker(path, processes=processes, threads=threads)
+    there = Path(place) if Path(place).is_dir() else None
+    process = start_worker(path, processes=processes, threads=threads, place=there)
     try:
         code = process.wait()
     except BaseException:  # Ray cancels a task with an interrupt

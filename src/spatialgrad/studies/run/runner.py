@@ -74,9 +74,7 @@ def run_plan(
     """
     reporter = StudyReporter(console)
     record = plan.record
-    reporter.message(
-        f"{record.title} ({record.shows}), scale {record.scale}\n  {record.differences}\n  in {plan.folder}"
-    )
+    reporter.message(f"{record.heading}\n  {record.differences}\n  in {plan.folder}")
     stop = Stop(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
     with stop.listening():
         outcome = Runner(plan, launcher, reporter, stop, processes=processes, keep=keep).run()

@@ -6,13 +6,12 @@ folder was abandoned: whoever locks the folder takes over the trial, and the tra
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialgrad.studies.record import PointRecord, SearchRecord, best_file, read_best
+from spatialgrad.studies.run.journal import open_journal, quiet, unless_told
 from spatialgrad.studies.run.status import read_headline
 from spatialgrad.train.errors import DamagedFileError
 from spatialgrad.train.runs.folder import RESULT, write_json
@@ -20,7 +19,6 @@ from spatialgrad.train.runs.folder import RESULT, write_json
 if TYPE_CHECKING:
     import optuna
 
-JOURNAL, DAMAGED = "searches.log", "searches.damaged.log"
 DAMAGED_BEST = "best.damaged.json"
 
 
@@ -35,7 +33,7 @@ class GridSearch:
 
     def __init__(self, folder: Path, record: SearchRecord, report: Callable[[str], None] = print) -> None:
         self.folder, self.record, self._report = folder, record, report
-        self._storage, self._study = _opened(folder, record.name, report)
+        self._storage, self._study = open_journal(folder, record.name, report)
         self._ended: set[int] = set()
         self._enqueue()
 
@@ -69,7 +67,7 @@ class GridSearch:
             if not trial.state.is_finished():
                 self._set_running(number)
                 state = TrialState.COMPLETE if value is not None else TrialState.FAIL
-                with _quiet(), _unless_told():
+                with quiet(), unless_told():
                     self._study.tell(trial.number, value, state=state, skip_if_finished=True)
             self._ended.add(number)
 
@@ -141,7 +139,7 @@ class GridSearch:
         if trial.state is TrialState.WAITING:
             study_id = self._storage.get_study_id_from_name(self.record.name)
             trial_id = self._storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
-            with _unless_told():
+            with unless_told():
                 self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
 
 
@@ -158,63 +156,3 @@ def point_value(folder: Path, point: PointRecord) -> float | None:
         return None
     values = [headline.value for headline in headlines if headline is not None]
     return sum(values) / len(values) if len(values) == len(headlines) else None
-
-
-def _opened(folder: Path, name: str, report: Callable[[str], None]) -> tuple[Any, optuna.Study]:
-    try:
-        return _open(folder, name)
-    except (ValueError, KeyError) as error:  # raised by the journal for a truncated line
-        (folder / JOURNAL).replace(folder / DAMAGED)
-        report(f"{folder / JOURNAL} is damaged ({error}); it is kept as {DAMAGED} and rebuilt from the runs.")
-        return _open(folder, name)
-
-
-def _open(folder: Path, name: str) -> tuple[Any, optuna.Study]:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-
-    # Absolute: Optuna looks for a lock that a killed process left through a symbolic link to this path.
-    path = str((folder / JOURNAL).resolve())
-    lock = JournalFileSymlinkLock(path)
-    with _quiet():
-        _drop_unfinished_line(folder / JOURNAL, lock)
-        storage = JournalStorage(JournalFileBackend(path, lock_obj=lock))
-        study = optuna.create_study(study_name=name, storage=storage, direction="maximize", load_if_exists=True)
-        study.get_trials(deepcopy=False)
-    return storage, study
-
-
-def _drop_unfinished_line(path: Path, lock: Any) -> None:
-    """Remove what a killed process wrote of its last line; the next line would be appended to it and be lost too."""
-    if not path.exists():
-        return
-    lock.acquire()  # no other command is writing now
-    try:
-        content = path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _unless_told() -> Iterator[None]:
-    """Another command that saw the same result may have told Optuna a moment ago."""
-    from optuna.exceptions import UpdateFinishedTrialError
-
-    with suppress(UpdateFinishedTrialError):
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Optuna's messages about every study and trial, but not its warnings."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -1,0 +1,119 @@
+"""Where the runs of a study are trained: the options that all commands with several runs share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from spatialgrad.data.registry import find_source
+from spatialgrad.data.sets.folder import PREFIX
+from spatialgrad.data.source import data_root
+from spatialgrad.studies.plan import Plan
+from spatialgrad.studies.run.launch import Launcher
+from spatialgrad.train.config.groups import MachineConfig, TrainConfig
+from spatialgrad.train.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchOptions:
+    """Where the runs are trained, and how many at a time."""
+
+    launcher: Literal["local", "ray"] = "local"
+    """local: processes on this machine. ray: a Ray cluster."""
+    jobs: int | None = None
+    """Number of runs at a time; by default 1 on this machine, and as many as fit on a cluster."""
+    processes: int = 1
+    """Number of processes per run, through torchrun: one per GPU."""
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Device type."""
+    threads: int | None = None
+    """CPU threads per process; by default the cores, divided by the number of runs at a time."""
+    cpus_per_run: int | None = None
+    """With --launcher ray: CPUs per run; by default threads times processes."""
+    gpus_per_run: float | None = None
+    """With --launcher ray: GPUs per run; by default one per process if the cluster has any."""
+    ray_address: str | None = None
+    """With --launcher ray: the cluster; by default $RAY_ADDRESS, a cluster on this machine, or a new one."""
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "processes", "threads", "cpus_per_run"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        if self.launcher != "ray":
+            given = [
+                name for name in ("cpus_per_run", "gpus_per_run", "ray_address") if getattr(self, name) is not None
+            ]
+            if given:
+                flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+                raise ConfigError(f"{flags} can only be used with --launcher ray")
+
+    def within(self, machine: MachineConfig) -> MachineConfig:
+        """What a config says about its machine, with these options in place of what they decide."""
+        changes: dict[str, Any] = {"threads": self.threads or machine.threads or self._share_of_cores()}
+        if self.accelerator != "auto":
+            changes["accelerator"] = self.accelerator
+        if self.processes == 1:
+            changes["devices"] = 1
+        return replace(machine, **changes)
+
+    def check_data(self, config: TrainConfig) -> None:
+        """Check the data set before anything is written; no image of class folders is opened.
+
+        Nothing is checked for a cluster, whose machines may have other folders.
+
+        Raises:
+            DataError: If it is missing, or class folders hold no images.
+        """
+        source, root = find_source(config.data.name), data_root(config.data.root)
+        if self.launcher == "local" and (source.name.startswith(PREFIX) or source.locate(root) is None):
+            source.load(root)
+
+    def open(self, machine: MachineConfig) -> Launcher:
+        """A launcher; it is closed by those who run with it.
+
+        Args:
+            machine: Of the runs, as `within` returns it.
+        """
+        if self.launcher == "ray":
+            from spatialgrad.studies.run.ray import RayLauncher
+
+            return RayLauncher(
+                self.ray_address,
+                jobs=self.jobs,
+                cpus=self.cpus_per_run or (machine.threads or 1) * self.processes,
+                gpus=self.gpus_per_run,
+                processes=self.processes,
+                threads=machine.threads,
+            )
+        from spatialgrad.studies.run.local import LocalLauncher, visible_gpus
+
+        gpus = visible_gpus() if machine.accelerator in ("auto", "cuda") else ()
+        return LocalLauncher(self.jobs or 1, machine.threads, gpus)
+
+    def run(self, plan: Plan, machine: MachineConfig, *, keep: Path | None = None) -> None:
+        """Run a plan; see `run_plan`.
+
+        Args:
+            plan: The runs.
+            machine: Theirs, as `within` returns it.
+            keep: Folder of kept studies, in which each finished run is kept at once.
+        """
+        # Optuna and Ray take a second to import.
+        from spatialgrad.studies.run.runner import check_data, run_plan
+
+        if self.launcher == "local":
+            check_data(plan)
+        run_plan(plan, self.open(machine), processes=self.processes, keep=keep)
+
+    def _share_of_cores(self) -> int:
+        if self.cpus_per_run:
+            return max(1, self.cpus_per_run // self.processes)
+        return max(1, usable_cores() // ((self.jobs or 1) * self.processes))
+
+
+def usable_cores() -> int:
+    """Number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,185 @@
+"""``spatialgrad tune``: the best k for a network and images of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from spatialgrad.cli.launching import LaunchOptions
+from spatialgrad.cli.outcome import rows_of, terminal
+from spatialgrad.cli.train import RecipeName
+from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
+from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder, headline
+from spatialgrad.studies.own.tune import (
+    FIELD,
+    FIRST_SEED,
+    SEARCH,
+    TUNE,
+    check_bounds,
+    check_config,
+    finalists,
+    ks_of,
+    tune_study,
+)
+from spatialgrad.studies.plan import make_plan
+from spatialgrad.studies.record import best_file, read_study
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.errors import ConfigError, DivergedError
+from spatialgrad.train.runs.folder import locked, write_json
+
+HELD_OUT = 0.1
+"""Share of the training images that is held out by default."""
+LEAST_TRIALS = 2
+Bounds = Annotated[tuple[float, float], tyro.conf.arg(metavar="LOW HIGH")]
+
+
+def tune_command(default: TrainConfig) -> Callable[..., None]:
+    """The subcommand `tune`.
+
+    Args:
+        default: The config whose fields the flags change.
+    """
+    options = TrainingOptions.of(default)
+    options = replace(options, data=replace(options.data, validation=options.data.validation or HELD_OUT))
+
+    def tune(
+        training: Annotated[TrainingOptions, tyro.conf.arg(name="")] = options,
+        k: Bounds = (1.0, 20.0),
+        trials: int = 20,
+        seeds: int = 3,
+        method: Literal["sgs", "sgs-autocorrelation"] = "sgs",
+        prune: bool = True,
+        out: Path | None = None,
+        launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
+        recipe: RecipeName = None,
+    ) -> None:
+        """Find the best k on held-out training images, and how sure that is. Run the same command again to resume it.
+
+        Args:
+            training: Of every run.
+            k: Smallest and largest k; the values between are sampled on a logarithmic scale.
+            trials: Number of values to try, --scaling.k first. A larger number extends an existing search.
+            seeds: Number of further runs for --scaling.k and for each of the best values, to compare them.
+            method: Where scalings come from: mutual information or autocorrelation.
+            prune: Stop trials early that fall behind the others.
+            out: Folder of the search; by default studies/tune-DATASET-MODEL.
+            launch: Where the runs are trained.
+            recipe: Use its values as defaults.
+        """
+        check_bounds(k)
+        for flag, value, least in (("--trials", trials, LEAST_TRIALS), ("--seeds", seeds, LEAST_SEEDS)):
+            if value < least:
+                raise ConfigError(f"{flag} must be at least {least}, got {value}")
+        config = training.config(method)
+        config = replace(config, machine=launch.within(config.machine))
+        check_config(config)
+        launch.check_data(config)
+        usual = replace(default, data=options.data)
+        ends = [f"{end:g}" for end in k]
+        flags = [*flags_of(config, usual, without=("method.name",)), "--method", method, "--k", *ends]
+        repeated = command_of(TUNE, [*flags, "--trials", str(trials), "--seeds", str(seeds)], recipe)
+        folder = default_folder(TUNE, config) if out is None else out
+        run_tuning(folder, config, k, trials, seeds, launch=launch, prune=prune, command=repeated)
+        # As it is trained afterwards: on all training images.
+        trained = replace(config, data=replace(config.data, validation=default.data.validation))
+        flags = flags_of(trained, default, without=(FIELD,))
+        flags += ["--scaling.k", f"{show_answer(folder, config):g}"]
+        print(f"Train with it: {command_of('train', flags, recipe)}")
+
+    return tune
+
+
+def run_tuning(
+    folder: Path,
+    config: TrainConfig,
+    bounds: tuple[float, float],
+    num_trials: int,
+    num_seeds: int,
+    *,
+    launch: LaunchOptions,
+    prune: bool,
+    command: str,
+) -> None:
+    """Search k, and train the best values again.
+
+    Args:
+        folder: Of the study.
+        config: The training, whose own k is the reference.
+        bounds: Smallest and largest k.
+        num_trials: Number of values to try.
+        num_seeds: Number of further seeds.
+        launch: Where the runs are trained.
+        prune: Whether hopeless trials are stopped early.
+        command: The command that repeats all this.
+    """
+    # Optuna takes a second to import.
+    from spatialgrad.studies.run.console import StudyReporter, counted
+    from spatialgrad.studies.run.tuning import TUNE_LOCK, Tuning
+    from spatialgrad.train.engine.signals import Stop
+
+    reporter, stop = StudyReporter(), Stop()
+    with stop.listening(), locked(folder, TUNE_LOCK):
+        tuning = Tuning(
+            folder,
+            config,
+            bounds,
+            metric=headline(config),
+            prune=prune,
+            command=command,
+            report=reporter.message,
+        )
+        reporter.message(f"{tune_study(config, ()).title_at('own')}: {counted(num_trials, 'trial')}\n  in {folder}")
+        stop.report_to(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
+        tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
+    values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
+    stopped = sum(trial.pruned for trial in tuning.trials)
+    if not values:
+        raise DivergedError(f"every trial in {folder} diverged; try a lower --optimizer.lr")
+    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, {stopped} of them stopped early.")
+    # Values that were trained again before the search was extended stay.
+    again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
+    study = tune_study(config, sorted(again))
+    plan = make_plan(study, "own", folder, num_seeds=num_seeds, command=command, first_seed=FIRST_SEED)
+    launch.run(plan, config.machine)
+
+
+def show_answer(folder: Path, config: TrainConfig) -> float:
+    """Write the report of a search, print its answer, and return the k to use."""
+    # Matplotlib takes a second to import.
+    from spatialgrad.report.load import load_results
+    from spatialgrad.report.tables.cells import metric_name, spread
+    from spatialgrad.report.tuning import described, explain_verdict, judge
+    from spatialgrad.report.write import write_report
+    from spatialgrad.studies.run.journal import JOURNAL
+
+    study = load_results(folder)
+    ks = dict(zip(ks_of(study.record), study.arms, strict=True))
+    verdict = judge({k: arm.values for k, arm in ks.items()}, config.scaling.k)
+    if verdict is None:
+        raise ConfigError(f"{folder} has no results to compare; see spatialgrad study status {folder}")
+    path = best_file(folder, SEARCH)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"values": {FIELD: verdict.best.k}, "value": verdict.best.summary.mean / 100})
+    page = write_report([folder])
+    metric = metric_name(study.record.metric)
+    cells = [
+        [
+            f"{each.k:g}",
+            spread(each.summary),
+            "reference" if each.over_reference is None else described(each.over_reference),
+            "best" if each.below_best is None else described(each.below_best),
+        ]
+        for each in verdict.candidates
+    ]
+    console = terminal()
+    console.print()
+    columns = ("k", f"held-out {metric} (%)", f"difference from k = {verdict.reference:g}", "difference from the best")
+    console.print(rows_of(columns, cells))
+    console.print(f"\n{explain_verdict(verdict, metric)}\n", highlight=False, soft_wrap=True, markup=False)
+    for line in (f"Report: {page}", f"Trials: optuna-dashboard {folder / JOURNAL}"):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return verdict.recommended
