@@ -57,7 +57,8 @@ def draw_pose(random: np.random.RandomState) -> np.ndarray:
         # Centred up to a shift that the size allows.
         room = SIDE - 13 - (high - low)
         if (room > 0).all():
-            return joints - low + 6 + room * random.uniform(0.2, 0.8, 2)
+            shifted: np.ndarray = joints - low + 6 + room * random.uniform(0.2, 0.8, 2)
+            return shifted
 
 
 def draw_person(joints: np.ndarray, random: np.random.RandomState) -> np.ndarray:

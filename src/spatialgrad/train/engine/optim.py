@@ -54,11 +54,12 @@ def check_optimizer(config: TrainConfig) -> None:
     if optimizer.name in USUAL_LR and optimizer.name != "lion" and not optimizer.options:
         return
     with torch.random.fork_rng(devices=[]):
-        scratch = nn.Sequential(nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+        kernel = nn.Conv2d(2, 2, 3)
+        scratch = nn.Sequential(kernel, nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
         built = build_optimizer(optimizer, scratch)
         if config.method.name.startswith("sgs"):
             with as_config_error(f"{flag('scaling.apply')} {config.scaling.apply}: "):
-                choose_place(config.scaling.apply, built, scratch[0].weight)
+                choose_place(config.scaling.apply, built, kernel.weight)
         scratch(torch.randn(2, 2, 3, 3)).square().sum().backward()
         try:
             built.step()

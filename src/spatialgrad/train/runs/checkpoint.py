@@ -98,7 +98,7 @@ def check_identity(state: Mapping[str, Any], config: TrainConfig) -> None:
     if not isinstance(state.get("config"), Mapping):
         raise CheckpointError(f"the checkpoint in {config.folder} does not record its config. {OTHER_FOLDER}.")
     try:
-        there = from_dict(state["config"])
+        there: TrainConfig = from_dict(state["config"])
     except (ConfigError, TypeError, ValueError) as error:
         raise CheckpointError(f"the checkpoint in {config.folder} has an invalid config ({error})") from error
     differing = differences(there, config)

@@ -63,4 +63,5 @@ def picture(G: np.ndarray) -> np.ndarray:
     flat = np.atleast_2d(G).reshape(-1, G.shape[-1])[..., None]
     below, above = np.clip(flat, 0, 1), np.clip((flat - 1) / (LARGEST - 1), 0, 1)
     colours = np.where(flat <= 1, _LOW + (_MIDDLE - _LOW) * below, _MIDDLE + (_HIGH - _MIDDLE) * above)
-    return np.rint(colours).astype(np.uint8).repeat(SIDE, axis=0).repeat(SIDE, axis=1)
+    small: np.ndarray = np.rint(colours).astype(np.uint8)
+    return small.repeat(SIDE, axis=0).repeat(SIDE, axis=1)
