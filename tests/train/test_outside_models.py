@@ -194,7 +194,7 @@ def test_torchvision_on_a_folder_of_images(tmp_path, monkeypatch):
             "--model.options x=1: timm:test_resnet cannot be built",
         ),
         ({"name": "vgg11", "options": ("dropuot=1",)}, "sgs", "--model.options dropuot=1: vgg11 does not accept this"),
-        ({**OWN, "pretrained": True}, "sgs", "--model.pretrained : .*no parameter `pretrained`"),
+        ({**OWN, "pretrained": True}, "sgs", "--model.pretrained: .*no parameter `pretrained`"),
         ({"name": "usernets:color_only"}, "sgs", "--model usernets:color_only does not accept images of 1 × 28 × 28"),
         ({"name": "usernets:two_outputs"}, "sgs", "must return one tensor of logits, not tuple"),
         ({"name": "usernets:too_few"}, "sgs", r"must return 10 numbers per image.*\(2, 9\)"),

@@ -19,4 +19,4 @@ class ModelError(ValueError):
 def describe_error(error: BaseException) -> str:
     """The type of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

@@ -10,9 +10,6 @@ from spatialgrad.train.config.groups import ModelConfig
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError
 
-FIELDS = {"options": "model.options", "pretrained": "model.pretrained", "width": "model.width"}
-"""The fields of `create_model`'s arguments; all other errors are about the name."""
-
 
 def build_network(
     config: ModelConfig, *, num_classes: int | None, in_channels: int, pretrained: bool = False
@@ -39,9 +36,7 @@ def build_network(
             **options,
         )
     except ModelError as error:
-        raise ConfigError(
-            f"{flag(FIELDS.get(error.argument, 'model.name'))} {_value(config, error)}: {error}"
-        ) from error
+        raise ConfigError(f"{_typed(config, error.argument)}: {error}") from error
     except (TypeError, ValueError) as error:
         if not options:
             raise
@@ -50,8 +45,10 @@ def build_network(
         raise ConfigError(f"{flag('model.options')} {given}: {config.name} does not accept this ({reason})") from error
 
 
-def _value(config: ModelConfig, error: ModelError) -> str:
-    """What the user typed after the flag."""
-    if error.argument == "options":
-        return " ".join(config.options)
-    return "" if error.argument == "pretrained" else config.name
+def _typed(config: ModelConfig, argument: str) -> str:
+    """What the user typed for an argument of `create_model`."""
+    if argument == "pretrained":
+        return flag("model.pretrained")
+    if argument == "options":
+        return " ".join((flag("model.options"), *config.options))
+    return f"{flag('model.name')} {config.name}"
