@@ -9,9 +9,12 @@ from typing import Any
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError
 
+WORDS = {"true": True, "false": False, "none": None}
+"""Values as other programs write them: as text, every one of them would be true."""
+
 
 def parse_key_values(field: str, texts: Iterable[str], *, reserved: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The values by key; those that are Python literals as such, all others as text.
+    """The values by key; Python literals, and true, false and none, as such, all others as text.
 
     Args:
         field: Dotted name of the field that holds the texts.
@@ -40,7 +43,10 @@ def sorted_key_values(texts: Collection[str]) -> tuple[str, ...]:
 
 
 def _literal(text: str) -> Any:
+    text = text.strip()
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
     try:
-        return ast.literal_eval(text.strip())
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
