@@ -133,9 +133,9 @@ def test_what_is_planned_is_what_is_read(tmp_path):
 
 def test_another_study_is_refused(tmp_path):
     make_plan(tiny_study(), "pocket", tmp_path).record.write(tmp_path)
-    with pytest.raises(OtherConfigError, match=r"study tiny at scale pocket, not tiny at desk.*--out"):
+    with pytest.raises(OtherConfigError, match=r"study tiny at scale pocket, not the study tiny at scale desk.*--out"):
         make_plan(tiny_study(), "desk", tmp_path)
-    with pytest.raises(OtherConfigError, match="not k-search"):
+    with pytest.raises(OtherConfigError, match="not the study k-search"):
         make_plan(get_study("k-search"), "pocket", tmp_path)
     with pytest.raises(OtherConfigError, match=r"(?s)origin:.*budget\.epochs: 2 there, 3 now.*--out"):
         make_plan(tiny_study(epochs=3), "pocket", tmp_path)

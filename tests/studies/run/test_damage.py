@@ -260,7 +260,9 @@ class TestStudyFile:
         plan = make_plan(tiny_study(), "pocket", tmp_path)
         other = make_plan(tiny_study(name="other"), "pocket", tmp_path).record
         other.write(tmp_path)
-        with pytest.raises(OtherConfigError, match="holds the study other at scale pocket, not tiny at pocket"):
+        with pytest.raises(
+            OtherConfigError, match="holds the study other at scale pocket, not the study tiny at scale pocket"
+        ):
             Runner(plan, InProcess(), None, None)
         assert read_study(tmp_path) == other
 
