@@ -86,6 +86,55 @@ def test_rows_of_the_readme_recomputed_without_our_statistics():
         assert sum(matching) == 1, f"no runs in results/ give the row {row[0]}"
 
 
+def interval_by_hand(scaled, plain):
+    """Mean of the paired differences and its 95 % interval, in per cent."""
+    seeds = sorted(plain.keys() & scaled.keys())
+    differences = [scaled[seed] - plain[seed] for seed in seeds]
+    mean, error = statistics.fmean(differences), statistics.stdev(differences) / len(seeds) ** 0.5
+    half = stats.t.ppf(0.975, len(seeds) - 1) * error
+    return [mean, mean - half, mean + half]
+
+
+def accuracies(study, key):
+    """Final accuracies in per cent by seed, by what `key` reads from the config."""
+    found = {}
+    for path in sorted((ROOT / "results" / study).glob("runs/**/seed*.json")):
+        run = json.loads(path.read_text())
+        config = run["config.json"]
+        found.setdefault(key(config), {})[config["seed"]] = 100 * run["result.json"]["test"]["accuracy"]
+    return found
+
+
+def test_live_recomputed_without_our_statistics(filled):
+    values = accuracies("live-desk", lambda config: bool(config["scaling"].get("live")))
+    means = [statistics.fmean(values[live].values()) for live in (False, True)]
+    stds = [statistics.stdev(values[live].values()) for live in (False, True)]
+    printed = numbers(filled["live"])
+    expected = [means[0], stds[0], means[1], stds[1], *interval_by_hand(values[True], values[False])]
+    assert printed == pytest.approx(expected, abs=0.0051)
+
+
+def test_regimes_recomputed_without_our_statistics(filled):
+    def place(config):
+        steps = config["budget"]["epochs"] * (config["data"]["limit"] // config["data"]["batch_size"])
+        return config["data"]["limit"], round(steps, -3), config["method"]["name"]
+
+    values = accuracies("regimes-desk", place)
+    header, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in filled["regimes"].splitlines()
+    )
+    limits = [int(cell.removesuffix(" images").replace(",", "")) for cell in header[1:]]
+    recomputed = 0
+    for steps, *cells in rows:
+        for limit, cell in zip(limits, cells, strict=True):
+            if printed := numbers(cell):
+                number = int(steps.replace(",", ""))
+                expected = interval_by_hand(values[limit, number, "sgs"], values[limit, number, "baseline"])
+                assert printed == pytest.approx(expected, abs=0.0051)
+                recomputed += 1
+    assert recomputed == len(values) // 2
+
+
 def test_costs_recomputed(filled):
     cost = json.loads((ROOT / "results" / "cost.json").read_text())["methods"]
     for line in filled["methods"].splitlines()[2:]:
