@@ -17,7 +17,8 @@ def run_python(*arguments):
 def test_python_m_spatialgrad_lists_the_subcommands():
     done = run_python("-m", "spatialgrad", "--help")
     assert done.returncode == 0, done.stderr
-    for name in ("demo", "train", "resume", "export", "data", "study", "report"):
+    names = ("demo", "train", "resume", "export", "compare", "tune", "data", "model", "study", "report")
+    for name in names:
         assert f" {name} " in done.stdout
     assert "under 3 minutes" in " ".join(done.stdout.replace("│", "").split())
 
