@@ -7,16 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
-from spatialgrad.train.config.groups import (
-    BudgetConfig,
-    DataConfig,
-    MachineConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainConfig,
-)
+from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
 from spatialgrad.train.config.io import FREE, flatten, to_dict
+from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
 from spatialgrad.train.config.options import (
     DyRepGroup,
     MethodConfig,

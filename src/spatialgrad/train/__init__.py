@@ -6,15 +6,8 @@ model = load_model("runs/vgg11-cifar100-sgs-seed0")
 
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.train.config.groups import (
-    BudgetConfig,
-    DataConfig,
-    MachineConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainConfig,
-)
+from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
+from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
 from spatialgrad.train.config.options import (
     DyRepGroup,
     MethodConfig,

@@ -10,14 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.train.config.groups import (
-    BudgetConfig,
-    DataConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TrainConfig,
-)
+from spatialgrad.train.config.groups import BudgetConfig, DataConfig, ModelConfig, TrainConfig
+from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
 from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfig, ScalingConfig, SegmentationConfig
 from spatialgrad.train.config.validation import check_name
 

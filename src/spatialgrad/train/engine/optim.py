@@ -10,7 +10,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.place import choose_place
-from spatialgrad.train.config.groups import OptimizerConfig, ScheduleConfig, TrainConfig
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
 from spatialgrad.train.config.optimizers import USUAL_LR, accepts, arguments_of, optimizer_class
 from spatialgrad.train.config.validation import as_config_error, flag, require
 from spatialgrad.train.errors import ConfigError
