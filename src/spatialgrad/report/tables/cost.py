@@ -33,7 +33,8 @@ def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
     show_macs = any(each.macs is not None for each in published)
     show_parameters = any(each.parameters is not None for each in published)
     time, factor = time_unit([study.seconds(arm) for arm in arms])
-    columns = [*heading_columns(names, "Method"), Column(title=f"{time.capitalize()} per run, ours")]
+    whose = ", ours" if show_cost else ""
+    columns = [*heading_columns(names, "Method"), Column(title=f"{time.capitalize()} per run{whose}")]
     columns += [Column(title="×\u00a0reference"), Column(title="Share of scaling (%)")]
     columns += [Column(title=f"{unit}, published (×\u00a0reference)")] if show_cost else []
     columns.append(Column(title="MACs in training (M)", foldable=True))
