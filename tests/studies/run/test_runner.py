@@ -155,7 +155,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
     outcome, launcher = run_here(study, tmp_path)
-    assert "--epochs: 1 there, 2 requested" in outcome.blocked[folder]
+    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in outcome.blocked[folder]
     assert folder not in launcher.order
     assert len(outcome.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back

@@ -141,7 +141,7 @@ def test_refused_together(tmp_path):
     found = [process.wait() for process in processes]
     assert [code for code, _, _ in found] == [78, 78]
     said = [error for _, _, error in found]
-    assert "--epochs: 1 there, 2 requested" in said[0]
+    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in said[0]
     assert said[1] == ""  # once is enough
 
 

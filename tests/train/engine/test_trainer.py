@@ -275,7 +275,7 @@ def test_data_that_vanished_before_a_resume(tmp_path):
 def test_another_config_in_the_folder(tmp_path):
     quietly(tiny(tmp_path, epochs=1))
     before = logs(tmp_path)
-    with pytest.raises(OtherConfigError, match=r"--epochs: 1 there, 2 requested"):
+    with pytest.raises(OtherConfigError, match=r"holds a run of 1 epochs, which cannot be extended to --epochs 2"):
         quietly(tiny(tmp_path, epochs=2))
     assert logs(tmp_path) == before
 

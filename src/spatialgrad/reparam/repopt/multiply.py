@@ -61,7 +61,11 @@ class RepOptScaling:
             raise ValueError(f"The optimizer does not hold the weights of {', '.join(untrained)}.")
         weights = [convs[0].weight for convs in self._convolutions.values()]
         check_not_scaled_twice(self._optimizers, [], weights)
-        places = {optimizer: choose_place("auto", optimizer, weights[0]).apply for optimizer in self._optimizers}
+        places = {
+            each: choose_place("auto", each, self._convolutions[own[0]][0].weight).apply
+            for each, own in names.items()
+            if own
+        }
         if len(set(places.values())) > 1:
             raise ValueError("RepOptScaling needs optimizers of one kind: all linear in the gradient, or none.")
         self.power = 2 if "gradient" in places.values() else 1

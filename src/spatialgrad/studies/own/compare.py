@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spatialgrad.data.files.archives import SUFFIXES, stem
-from spatialgrad.data.sets import folder, lspet, mpii, mpii_annotations
+from spatialgrad.data.sets import figures_mini, folder, lspet, mpii, mpii_annotations
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
 from spatialgrad.train.config.groups import TrainConfig
@@ -109,7 +109,10 @@ def measured_on(config: TrainConfig) -> str:
 def headline(config: TrainConfig) -> str:
     """The metric that a training is judged by."""
     if config.task == "pose":
-        skeletons = {mpii.SOURCE.name: mpii_annotations.SKELETON, lspet.SOURCE.name: lspet.SKELETON}
+        skeletons = {
+            mpii.SOURCE.name: mpii_annotations.SKELETON,
+            **dict.fromkeys((lspet.SOURCE.name, figures_mini.SOURCE.name), lspet.SKELETON),
+        }
         return skeletons[config.data.name].metric
     return {"classification": "accuracy", "segmentation": "miou"}[config.task]
 
