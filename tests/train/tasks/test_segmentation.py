@@ -238,7 +238,7 @@ def test_pixels_without_a_class_are_black(task):
         (lambda: TrainConfig(task="segmentation"), r"model 'vgg11' is for classification, .*pspnet18, pspnet34"),
         (
             lambda: TrainConfig(task="segmentation", model=ModelConfig(name="pspnet18")),
-            r"dataset 'cifar100' is for classification, but the task is 'segmentation'; .*streets-mini, camvid, cityscapes",
+            r"'cifar100' is for classification, but the task is 'segmentation'; .*streets-mini, camvid, cityscapes",
         ),
         (
             lambda: TrainConfig(model=ModelConfig(name="pspnet18"), data=DataConfig(name="camvid")),
