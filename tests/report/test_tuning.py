@@ -25,14 +25,25 @@ def test_a_winner_by_chance():
     assert verdict.equals == (5.0, 9.0)
     said = explain_verdict(verdict, "accuracy")
     assert "Indistinguishable from it: k = 5, 9." in said
-    assert "k hardly matters here: the difference from k = 5 is +0.33 points [95 % CI" in said
+    assert "Its difference from k = 5 is +0.33 points [95 % CI" in said
+    assert "3 seeds leave open whether k matters. Keep k = 5, or repeat the command with more --seeds." in said
+    assert "hardly" not in said
+
+
+def test_a_winner_by_chance_whose_interval_is_narrow():
+    verdict = judge({5.0: by_seed(70.0, 71.0, 69.0), 2.0: by_seed(70.2, 71.0, 69.1)}, 5.0)
+    said = explain_verdict(verdict, "accuracy")
+    assert "k hardly matters here: the difference from k = 5 is +0.10 points [95 % CI −0.15, +0.35]." in said
     assert "Keep k = 5." in said
 
 
 def test_the_reference_is_the_best_by_chance():
-    said = explain_verdict(judge({5.0: by_seed(70.0, 71.0, 70.0), 2.0: by_seed(69.9, 71.2, 69.5)}, 5.0), "mIoU")
+    said = explain_verdict(judge({5.0: by_seed(70.0, 71.0, 70.0), 2.0: by_seed(69.9, 71.1, 69.9)}, 5.0), "mIoU")
     assert "Best k: 5" in said
-    assert "k hardly matters here" in said
+    assert "k hardly matters here: none of the others differs clearly from k = 5." in said
+    said = explain_verdict(judge({5.0: by_seed(70.0, 71.0, 70.0), 2.0: by_seed(69.9, 72.2, 68.5)}, 5.0), "mIoU")
+    assert "None of the others differs clearly from k = 5." in said
+    assert "hardly" not in said
 
 
 def test_the_reference_is_the_best_and_others_are_worse():

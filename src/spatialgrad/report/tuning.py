@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import signed, spread
 
+SMALL = 1.0
+"""Points: an interval that reaches further leaves open whether k matters."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
@@ -99,14 +102,26 @@ def explain_verdict(verdict: Verdict, metric: str) -> str:
             f"Its difference from {usual} is {described(over)}: too few seeds for the number of comparisons. Keep "
             f"{usual}, or repeat the command with more --seeds."
         )
+    elif over is not None and not is_narrow(over):
+        lines.append(
+            f"Its difference from {usual} is {described(over)}: {over.n} seeds leave open whether k matters. Keep "
+            f"{usual}, or repeat the command with more --seeds."
+        )
     elif over is not None:
         lines.append(f"k hardly matters here: the difference from {usual} is {described(over)}. Keep {usual}.")
     elif not worse:
-        lines.append(f"k hardly matters here: none of the others differs clearly from {usual}. Keep {usual}.")
+        narrow = all(each.over_reference is None or is_narrow(each.over_reference) for each in verdict.candidates)
+        begin = "k hardly matters here: none" if narrow else "None"
+        lines.append(f"{begin} of the others differs clearly from {usual}. Keep {usual}.")
     else:
         among = " Among the others, k hardly matters." if equals else ""
         lines.append(f"Worse: k = {', '.join(f'{each.k:g}' for each in worse)}.{among} Keep {usual}.")
     return "\n".join(lines)
+
+
+def is_narrow(comparison: Comparison) -> bool:
+    """Whether the whole interval is within a small distance of 0."""
+    return comparison.low is not None and comparison.high is not None and max(-comparison.low, comparison.high) <= SMALL
 
 
 def described(comparison: Comparison) -> str:
