@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
 from results_own import live_sentence, regimes_table
 from results_picture import draw
 
@@ -35,7 +35,6 @@ PAGES = (
     *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
 )
 COST, OVERHEAD = RESULTS / "cost.json", RESULTS / "overhead.json"
-QUARTER, FULL = "step at width 0.25", "step at width 1"
 QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
 """The result that the demonstration quotes; it is shipped with the package, the runs are not."""
 MARKED = re.compile(r"(?P<begin><!-- results: (?P<name>[a-z-]+) -->).*?(?P<end>\n<!-- end of results -->)", re.DOTALL)
@@ -115,7 +114,7 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
     ]
     by_method = {row.method: row for row in of}
     for method in cost["methods"]:
-        measured = f"{_ratio(cost, method):.2f} × | {cost['methods'][method]['parameters'] / 1e6:.1f} M"
+        measured = f"{ratio(cost, method):.2f} × | {cost['methods'][method]['parameters'] / 1e6:.1f} M"
         if method == "plain" and of:
             widest = max(of, key=lambda row: row.plain.n)
             lines.append(f"| plain | {widest.plain.n} | {spread(widest.plain)} | | {measured} |")
@@ -128,55 +127,6 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
         else:
             lines.append(f"| {method} | | not measured yet | | {measured} |")
     return "\n".join(lines)
-
-
-def overhead_table(kept: dict[str, Any]) -> str:
-    """What scaling itself takes: measuring, memory, steps and whole trainings."""
-    times = kept["update"]["seconds"]
-    all_calls, half = ([times[calls] / times[ours] for ours in ("torch", "[fast]")] for calls in ("8 calls", "4 calls"))
-    lines = [
-        "| | measured | command |",
-        "|---|---|---|",
-        f"| measuring VGG-16's maps for 256 images | {all_calls[0]:.1f} × as fast as one histogram call per channel "
-        f"and displacement, {all_calls[1]:.1f} × with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the "
-        f"authors' calls for half of the displacements | `{kept['update']['command']}` |",
-        f"| a live update | {times['live'] / times['update']:.2f} × the time of `update(loader)` "
-        f"| `{kept['update']['command']}` |",
-        f"| peak memory of an update beyond a forward pass | at most {kept['memory']['largest_extra_maps']:.1f} × the "
-        f"largest layer's input map | `{kept['memory']['command']}` |",
-    ]
-    for name, width in ((QUARTER, "a quarter of its width"), (FULL, "full width")):
-        step = kept[name]
-        most = max(step["schedules_percent"].values())
-        whole = f"{signed(step['step_percent'], 1)} ± {step['step_error_percent']:.1f} %"
-        lines.append(
-            f"| a training step of VGG-16 at {width} | +{step['multiplication_percent']:.2f} % for the multiplication "
-            f"(whole steps: {whole}); with the paper's schedules at most +{most:.2f} % | `{step['command']}` |"
-        )
-    return "\n".join(lines)
-
-
-def overhead_fact(kept: dict[str, Any]) -> str:
-    """The overhead of a step, for the first page."""
-    step = kept[QUARTER]
-    return (
-        f"**+{step['multiplication_percent']:.2f} %**\n\n"
-        "time of a training step, VGG-16 at ¼ width, 2 CPU cores; at most "
-        f"{max(step['schedules_percent'].values()):.2f} % with the updates of the paper's schedules"
-    )
-
-
-def cost_sentence(cost: dict[str, Any], method: str) -> str:
-    """What a method costs, for its own page."""
-    plain, own = cost["methods"]["plain"], cost["methods"][method]
-    macs, parameters = ([each[key] / 1e6 for each in (own, plain)] for key in ("macs", "parameters"))
-    memory = own["peak_mib"] / plain["peak_mib"]
-    return (
-        f"VGG-16 for CIFAR has {macs[0]:.0f} M multiply-accumulates instead of {macs[1]:.0f} M, and "
-        f"{parameters[0]:.1f} M parameters instead of {parameters[1]:.1f} M. A training step takes "
-        f"{_ratio(cost, method):.2f} times as long as that of the plain network, and {memory:.2f} times its memory "
-        "(`python benchmarks/bench_reparam.py`, batch 32, one CPU thread)."
-    )
 
 
 def headline(found: list[Row]) -> str:
@@ -252,7 +202,7 @@ def main() -> None:
     QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
     cost = json.loads(COST.read_text())
     gains = [(f"{row.dataset}\n{row.network}", row.comparison) for row in _gains(rows(studies))]
-    draw(gains, {method: _ratio(cost, method) for method in cost["methods"] if method != "plain"})
+    draw(gains, {method: ratio(cost, method) for method in cost["methods"] if method != "plain"})
     print(filled["gains"])
 
 
@@ -278,12 +228,6 @@ def _network(arm: ArmResults) -> str:
     model = _config(arm)["model"]
     width = FRACTIONS.get(model["width"], f"{model['width']:g}")
     return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
-
-
-def _ratio(cost: dict[str, Any], method: str) -> float:
-    steps = cost["methods"]
-    pairs = zip(steps[method]["seconds"], steps["plain"]["seconds"], strict=True)
-    return statistics.median(seconds / plain for seconds, plain in pairs)
 
 
 def _gain(comparison: Comparison) -> str:
