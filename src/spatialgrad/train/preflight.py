@@ -1,4 +1,4 @@
-"""Try a network from outside once, so that a run that cannot train leaves no folder behind."""
+"""Try a network and an optimizer from outside once, so that a run that cannot train leaves no folder behind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from spatialgrad.models.outside.build import is_outside
 from spatialgrad.models.outside.errors import describe_error
+from spatialgrad.sgs.place import choose_place
 from spatialgrad.torch_utils.modules import quiet_evaluation
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.config.optimizers import USUAL_LR
+from spatialgrad.train.config.validation import as_config_error, flag
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.methods import METHODS
@@ -70,6 +72,34 @@ def check_output(config: TrainConfig, model: nn.Module, num_classes: int, input_
                 f"{name} must return {num_classes} numbers per image, one for each class; for 2 images of {shape}, its "
                 f"output has the shape {tuple(output.shape)}"
             )
+
+
+def check_optimizer(config: TrainConfig) -> None:
+    """Raise if the optimizer of a config cannot train, before a run claims its folder.
+
+    One by name and without options is known to work.
+
+    Raises:
+        ConfigError: If it cannot be built or stepped, or the method cannot be used with it.
+    """
+    optimizer = config.optimizer
+    if optimizer.name in USUAL_LR and optimizer.name != "lion" and not optimizer.options:
+        return
+    with torch.random.fork_rng(devices=[]):
+        kernel = nn.Conv2d(2, 2, 3)
+        scratch = nn.Sequential(kernel, nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+        built = build_optimizer(optimizer, scratch)
+        if config.method.name.startswith("sgs"):
+            with as_config_error(f"{flag('scaling.apply')} {config.scaling.apply}: "):
+                choose_place(config.scaling.apply, built, kernel.weight)
+        scratch(torch.randn(2, 2, 3, 3)).square().sum().backward()
+        try:
+            built.step()
+        except Exception as error:
+            raise ConfigError(
+                f"{flag('optimizer.name')} {optimizer.name} cannot be stepped as step(), as this training does: "
+                f"{str(error) or type(error).__name__}"
+            ) from error
 
 
 def _check_method(config: TrainConfig, task: Task, world_size: int, model: nn.Module) -> None:

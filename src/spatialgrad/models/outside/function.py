@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import os
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from spatialgrad.models.outside.errors import ModelError, describe_error
+from spatialgrad.torch_utils import user_modules
 from spatialgrad.torch_utils.names import did_you_mean
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -91,13 +90,8 @@ def describe_function(name: str) -> dict[str, str]:
 
 
 def _import(module: str) -> Any:
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        # As `python -m` does. It stays: the function, or the network, may import more later.
-        sys.path.insert(0, here)
-    importlib.invalidate_caches()
     try:
-        return importlib.import_module(module)
+        return user_modules.import_user_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             way_out = "run the command in the folder that contains it, add that folder to PYTHONPATH, or install it"
@@ -140,7 +134,7 @@ def _place(error: BaseException) -> str:
     """Where the user's code raised an error."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"
-    ours = (__file__, importlib.__file__)
+    ours = (__file__, user_modules.__file__, importlib.__file__)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from tyro.conf import arg
 
 from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
-from spatialgrad.train.config.optimizers import USUAL_LR, check_optimizer, usual_lr
+from spatialgrad.train.config.optimizers import USUAL_LR, check_optimizer_name, usual_lr
 from spatialgrad.train.config.validation import at_least, check_name, require
 
 OPTIMIZER_FLAGS = {
@@ -46,7 +46,7 @@ class OptimizerConfig:
     """Factor on the learning rate of all parameters outside the backbone, for networks that have a backbone."""
 
     def __post_init__(self) -> None:
-        check_optimizer(self.name)
+        check_optimizer_name(self.name)
         reserved = dict(OPTIMIZER_FLAGS)
         if self.name == "sgd":
             reserved |= {"momentum": "use --optimizer.momentum", "nesterov": "use --optimizer.nesterov"}

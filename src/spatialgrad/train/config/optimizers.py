@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 
 import torch
 from torch.optim import Optimizer
 
+from spatialgrad.torch_utils.user_modules import import_user_module
 from spatialgrad.train.config.validation import check_name, flag
 from spatialgrad.train.errors import ConfigError
 
@@ -37,7 +37,7 @@ _CLASSES: dict[str, type[Optimizer]] = {
 }
 
 
-def check_optimizer(name: str) -> None:
+def check_optimizer_name(name: str) -> None:
     """Raise unless a name is that of an optimizer, or has the form `package.module:Class`; nothing is imported."""
     module, separator, kind = name.partition(":")
     if not separator:
@@ -110,17 +110,11 @@ def _lion() -> type[Optimizer]:
 
 
 def _import(module: str, name: str) -> object:
-    # The command does not have the current folder in its path, unlike `python -m`.
-    path = [] if "" in sys.path else [""]
-    sys.path[:0] = path
     try:
-        return importlib.import_module(module)
+        return import_user_module(module)
     except Exception as error:  # whatever the user's module raises
         why = str(error) or type(error).__name__
         raise ConfigError(f"{flag('optimizer.name')} {name}: cannot import {module} ({why})") from error
-    finally:
-        for each in path:
-            sys.path.remove(each)
 
 
 def _is_own(kind: type) -> bool:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.place import choose_place
-from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
-from spatialgrad.train.config.optimizers import USUAL_LR, accepts, arguments_of, optimizer_class
-from spatialgrad.train.config.validation import as_config_error, flag, require
+from spatialgrad.train.config.optimizers import accepts, arguments_of, optimizer_class
+from spatialgrad.train.config.validation import flag, require
 from spatialgrad.train.errors import ConfigError
 
 
@@ -41,34 +38,6 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         return make(_groups(config, model), **settings, **options)
     except Exception as error:  # whatever a class of somebody else's raises
         raise ConfigError(f"{flag('optimizer.name')} {config.name} cannot be built: {error}") from error
-
-
-def check_optimizer(config: TrainConfig) -> None:
-    """Raise if the optimizer of a config cannot train, before a run claims its folder.
-
-    One by name and without options is known to work.
-
-    Raises:
-        ConfigError: If it cannot be built or stepped, or the method cannot be used with it.
-    """
-    optimizer = config.optimizer
-    if optimizer.name in USUAL_LR and optimizer.name != "lion" and not optimizer.options:
-        return
-    with torch.random.fork_rng(devices=[]):
-        kernel = nn.Conv2d(2, 2, 3)
-        scratch = nn.Sequential(kernel, nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
-        built = build_optimizer(optimizer, scratch)
-        if config.method.name.startswith("sgs"):
-            with as_config_error(f"{flag('scaling.apply')} {config.scaling.apply}: "):
-                choose_place(config.scaling.apply, built, kernel.weight)
-        scratch(torch.randn(2, 2, 3, 3)).square().sum().backward()
-        try:
-            built.step()
-        except Exception as error:
-            raise ConfigError(
-                f"{flag('optimizer.name')} {optimizer.name} cannot be stepped as step(), as this training does: "
-                f"{str(error) or type(error).__name__}"
-            ) from error
 
 
 def learning_rate(config: ScheduleConfig, peak: float, step: int, *, steps_per_epoch: int, epochs: int) -> float:

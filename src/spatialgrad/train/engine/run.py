@@ -16,11 +16,10 @@ from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
 from spatialgrad.train.engine.finish import finish
 from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.engine.optim import check_optimizer
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.preflight import check_network
+from spatialgrad.train.preflight import check_network, check_optimizer
 from spatialgrad.train.pretrained import check_backbone
 from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
