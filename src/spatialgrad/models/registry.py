@@ -10,6 +10,7 @@ from torch import nn
 
 from spatialgrad.models.outside.build import FORMS, build_outside, is_outside, list_outside
 from spatialgrad.models.outside.errors import ModelError
+from spatialgrad.models.outside.wanted import Wanted
 from spatialgrad.torch_utils.names import did_you_mean
 
 
@@ -144,9 +145,8 @@ def create_model(
     if is_outside(name):
         if width != 1:
             raise ModelError(f"width must be 1, not {width}: it scales the networks of this package only", "width")
-        return build_outside(
-            name, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
-        )
+        wanted = Wanted(num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options)
+        return build_outside(name, wanted)
     info = model_info(name)
     if pretrained:
         raise ModelError(NOT_PRETRAINED.format(name=name), "pretrained")

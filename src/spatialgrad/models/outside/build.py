@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import metadata
-from typing import Any
 
 from torch import nn
 
 from spatialgrad.models.outside.errors import ModelError
 from spatialgrad.models.outside.function import build_from_function, describe_function
 from spatialgrad.models.outside.libraries import LIBRARIES
+from spatialgrad.models.outside.wanted import Wanted
 
 FORMS = "timm:NAME, torchvision:NAME or package.module:function"
 
@@ -35,15 +34,8 @@ def check_form(name: str) -> None:
         raise ModelError(f"{name!r} does not have the form {FORMS}")
 
 
-def build_outside(
-    name: str,
-    *,
-    num_classes: int | None,
-    in_channels: int,
-    pretrained: bool,
-    options: Mapping[str, Any],
-) -> nn.Module:
-    """Build a network from outside the package; the arguments are those of `create_model`.
+def build_outside(name: str, wanted: Wanted) -> nn.Module:
+    """Build a network from outside the package.
 
     Raises:
         ModelError: If it cannot be built; the message says why.
@@ -51,12 +43,8 @@ def build_outside(
     check_form(name)
     source, _, rest = name.partition(":")
     if source not in LIBRARIES:
-        return build_from_function(
-            name, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
-        )
-    return LIBRARIES[source].build(
-        rest, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
-    )
+        return build_from_function(name, wanted)
+    return LIBRARIES[source].build(rest, wanted)
 
 
 def list_outside(pattern: str) -> list[str]:

@@ -13,43 +13,34 @@ from typing import Any
 from torch import nn
 
 from spatialgrad.models.outside.errors import ModelError, describe_error
+from spatialgrad.models.outside.wanted import Wanted
 from spatialgrad.torch_utils import user_modules
 from spatialgrad.torch_utils.names import did_you_mean
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def build_from_function(
-    name: str,
-    *,
-    num_classes: int | None,
-    in_channels: int,
-    pretrained: bool,
-    options: Mapping[str, Any],
-) -> nn.Module:
+def build_from_function(name: str, wanted: Wanted) -> nn.Module:
     """Call a function with the number of classes, and with `in_channels` and `pretrained` where it takes them.
 
     Args:
         name: `package.module:function`; a class works as well.
-        num_classes: By default the function's own.
-        in_channels: Number of channels of the images.
-        pretrained: Whether to load pre-trained weights.
-        options: Further keyword arguments.
+        wanted: Its options are further keyword arguments.
 
     Raises:
         ModelError: If there is no such function, it does not take these arguments, or it returns no network.
     """
     function = find_function(name)
-    arguments = dict(options)
-    if num_classes is not None:
-        arguments["num_classes"] = num_classes
+    arguments = dict(wanted.options)
+    if wanted.num_classes is not None:
+        arguments["num_classes"] = wanted.num_classes
     parameters = _parameters(function)
     if parameters is not None:
-        if pretrained and "pretrained" not in parameters:
+        if wanted.pretrained and "pretrained" not in parameters:
             raise ModelError(f"{name} has no parameter `pretrained`", "pretrained")
-        known = {"in_channels": in_channels, "pretrained": pretrained}
+        known = {"in_channels": wanted.in_channels, "pretrained": wanted.pretrained}
         arguments |= {key: value for key, value in known.items() if key in parameters}
-        _check_arguments(name, parameters, arguments, options)
+        _check_arguments(name, parameters, arguments, wanted.options)
     try:
         model = function(**arguments)
     except Exception as error:  # it is the user's code

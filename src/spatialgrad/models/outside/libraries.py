@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from spatialgrad.models.outside.errors import ModelError, describe_error
+from spatialgrad.models.outside.wanted import Wanted
 from spatialgrad.torch_utils.names import did_you_mean
 
 CACHES = "Without a network connection, copy them to the library's cache first (HF_HOME, TORCH_HOME)."
@@ -18,16 +19,8 @@ CACHES = "Without a network connection, copy them to the library's cache first (
 class Library(Protocol):
     """A library of networks."""
 
-    def build(
-        self,
-        name: str,
-        *,
-        num_classes: int | None,
-        in_channels: int,
-        pretrained: bool,
-        options: Mapping[str, Any],
-    ) -> nn.Module:
-        """Build a network; the arguments are those of `create_model`."""
+    def build(self, name: str, wanted: Wanted) -> nn.Module:
+        """Build a network."""
 
     def names(self, pattern: str) -> list[str]:
         """The names of the networks that match a shell pattern."""
@@ -36,38 +29,30 @@ class Library(Protocol):
 class Timm:
     """https://github.com/huggingface/pytorch-image-models."""
 
-    def build(
-        self,
-        name: str,
-        *,
-        num_classes: int | None,
-        in_channels: int,
-        pretrained: bool,
-        options: Mapping[str, Any],
-    ) -> nn.Module:
+    def build(self, name: str, wanted: Wanted) -> nn.Module:
         """Build a network; a tag after a dot chooses between its pre-trained weights."""
         timm = import_library("timm")
         self._check_name(timm, name)
-        if "in_chans" in options:
+        if "in_chans" in wanted.options:
             raise ModelError("in_chans cannot be set: it is the number of channels of the images", "options")
-        if "checkpoint_path" in options:
+        if "checkpoint_path" in wanted.options:
             raise ModelError(
                 "checkpoint_path would be read again whenever the network is built again; use pretrained weights, "
                 "with the option pretrained_cfg_overlay={'file': PATH}",
                 "options",
             )
-        overlaid = "pretrained_cfg" in options or "pretrained_cfg_overlay" in options
-        if pretrained and not overlaid and not timm.models.is_model_pretrained(name):
+        overlaid = "pretrained_cfg" in wanted.options or "pretrained_cfg_overlay" in wanted.options
+        if wanted.pretrained and not overlaid and not timm.models.is_model_pretrained(name):
             raise ModelError(f"timm has no pre-trained weights for {name}", "pretrained")
-        arguments: dict[str, Any] = {"num_classes": num_classes}
-        if in_channels != 3:
-            arguments["in_chans"] = in_channels
+        arguments: dict[str, Any] = {"num_classes": wanted.num_classes}
+        if wanted.in_channels != 3:
+            arguments["in_chans"] = wanted.in_channels
 
         def create(weights: bool) -> nn.Module:
-            network: nn.Module = timm.create_model(name, pretrained=weights, **arguments, **options)
+            network: nn.Module = timm.create_model(name, pretrained=weights, **arguments, **wanted.options)
             return network
 
-        return _attempt(create, f"timm:{name}", in_channels=in_channels, pretrained=pretrained, options=options)
+        return _attempt(create, f"timm:{name}", wanted)
 
     def names(self, pattern: str) -> list[str]:
         """The names of the architectures; with a dot in the pattern, those of the pre-trained weights."""
@@ -88,15 +73,7 @@ class Timm:
 class Torchvision:
     """https://github.com/pytorch/vision."""
 
-    def build(
-        self,
-        name: str,
-        *,
-        num_classes: int | None,
-        in_channels: int,
-        pretrained: bool,
-        options: Mapping[str, Any],
-    ) -> nn.Module:
+    def build(self, name: str, wanted: Wanted) -> nn.Module:
         """Build a network; the option `weights` chooses between its pre-trained weights."""
         models = import_library("torchvision.models")
         known = models.list_models(module=models)
@@ -105,17 +82,18 @@ class Torchvision:
                 raise ModelError(f"torchvision's {name} is no network for classification of images")
             otherwise = "spatialgrad model list 'torchvision:*' lists them"
             raise ModelError(f"torchvision has no network {name!r}; {_hint('torchvision', name, known, otherwise)}")
-        if in_channels != 3:
+        if wanted.in_channels != 3:
             raise ModelError(
-                f"torchvision's networks take images with 3 channels, not {in_channels}; those of timm take any number",
+                f"torchvision's networks take images with 3 channels, not {wanted.in_channels}; those of timm take any "
+                "number",
                 "in_channels",
             )
-        chosen = options.get("weights")
-        if chosen is not None and not pretrained:
+        chosen = wanted.options.get("weights")
+        if chosen is not None and not wanted.pretrained:
             raise ModelError("weights chooses between pre-trained weights, which are not asked for", "options")
-        arguments = {key: value for key, value in options.items() if key != "weights"}
-        if num_classes is not None:
-            arguments["num_classes"] = num_classes
+        arguments = {key: value for key, value in wanted.options.items() if key != "weights"}
+        if wanted.num_classes is not None:
+            arguments["num_classes"] = wanted.num_classes
 
         def create(weights: bool) -> nn.Module:
             network: nn.Module = models.get_model(name, weights=None, **arguments)
@@ -123,7 +101,7 @@ class Torchvision:
                 load_weights_(network, self._weights(models, name, chosen).get_state_dict(check_hash=True))
             return network
 
-        return _attempt(create, f"torchvision:{name}", in_channels=3, pretrained=pretrained, options=options)
+        return _attempt(create, f"torchvision:{name}", wanted)
 
     def names(self, pattern: str) -> list[str]:
         """The names of the networks for classification."""
@@ -183,28 +161,22 @@ def import_library(name: str) -> Any:
         ) from error
 
 
-def _attempt(
-    create: Callable[[bool], nn.Module],
-    name: str,
-    *,
-    in_channels: int,
-    pretrained: bool,
-    options: Mapping[str, Any],
-) -> nn.Module:
+def _attempt(create: Callable[[bool], nn.Module], name: str, wanted: Wanted) -> nn.Module:
     """Call a library; of its errors, blame the argument at fault."""
     try:
-        return create(pretrained)
+        return create(wanted.pretrained)
     except ModelError:
         raise
     except Exception as error:
         reason = describe_error(error)
-        if pretrained and _works(lambda: create(False)):
+        if wanted.pretrained and _works(lambda: create(False)):
             raise ModelError(
                 f"the pre-trained weights of {name} cannot be loaded ({reason}). {CACHES}", "pretrained"
             ) from error
-        argument = "options" if options else "name" if in_channels == 3 else "in_channels"
+        options = wanted.options
+        argument = "options" if options else "name" if wanted.in_channels == 3 else "in_channels"
         given = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
-        channels = "" if in_channels == 3 else f" for images with {in_channels} channels"
+        channels = "" if wanted.in_channels == 3 else f" for images with {wanted.in_channels} channels"
         raise ModelError(f"{name} cannot be built{given}{channels} ({reason})", argument) from error
 
 
