@@ -1,12 +1,17 @@
 """What every test shares: one thread per process and seeds that do not leak."""
 
 import os
+import tempfile
 
 import pytest
 import torch
 
 from support.common import define_torchvision_operators
 from support.ranks import Ranks
+
+if capability := os.environ.get("ATEN_CPU_CAPABILITY"):
+    # The compiler's cache does not tell the instruction sets apart that it compiled for.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor-{capability}"))
 
 
 @pytest.fixture(autouse=True)

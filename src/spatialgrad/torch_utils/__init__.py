@@ -5,5 +5,6 @@
 - `optimizers`: look through wrappers, act on gradients before a step, exchange parameters
 - `optimizer_trial`: find out how an optimizer treats gradients
 - `distributed`: the collectives that the package uses
+- `memory_format`: networks that are not safe with their channels last in memory
 - `flops`: parameters and multiply-accumulates of a network
 """

@@ -1,21 +1,22 @@
-"""Try a network and an optimizer from outside once, so that a run that cannot train leaves no folder behind."""
+"""Try what a run needs from outside once, so that a run that cannot train leaves no folder behind."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.models.outside.build import is_outside
 from spatialgrad.models.outside.errors import describe_error
+from spatialgrad.models.outside.names import is_outside
 from spatialgrad.sgs.place import choose_place
 from spatialgrad.torch_utils.modules import quiet_evaluation
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.optimizers import USUAL_LR
+from spatialgrad.train.config.optimizer_names import USUAL_LR
 from spatialgrad.train.config.validation import as_config_error, flag
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.methods import METHODS
 from spatialgrad.train.runs.checkpoint import has_checkpoint
+from spatialgrad.train.runs.tensorboard import writer_class
 from spatialgrad.train.tasks.base import Task
 
 
@@ -100,6 +101,16 @@ def check_optimizer(config: TrainConfig) -> None:
                 f"{flag('optimizer.name')} {optimizer.name} cannot be stepped as step(), as this training does: "
                 f"{str(error) or type(error).__name__}"
             ) from error
+
+
+def check_logging(config: TrainConfig) -> None:
+    """Raise if what a config logs to is not installed, before a run claims its folder.
+
+    Raises:
+        ConfigError: If TensorBoard is missing.
+    """
+    if config.tensorboard:
+        writer_class()
 
 
 def _check_method(config: TrainConfig, task: Task, world_size: int, model: nn.Module) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from spatialgrad.data import eval_batches
 from spatialgrad.train import load_model, read_lines, read_result
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.checkpoint import load_checkpoint, read_checkpoint
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.common import python_environment
 from support.training import (
@@ -106,7 +106,7 @@ def test_killed_and_resumed_by_one_process(tmp_path):
     wait_for(lambda: (tmp_path / "checkpoint.pt").exists() and len(read_lines(tmp_path / "metrics.jsonl")) > 1)
     for process in processes:
         process.kill()
-    before = read_checkpoint(tmp_path / "checkpoint.pt")
+    before = load_checkpoint(tmp_path)
     assert len(before["sums"]) == 2
     alone = Process(config, function=train_quietly)
     lines = tmp_path / "metrics.jsonl"

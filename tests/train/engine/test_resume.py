@@ -9,7 +9,7 @@ import torch
 
 from spatialgrad.train import read_lines, resume
 from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.checkpoint import has_checkpoint, load_checkpoint, read_checkpoint
 from support.training import (
     SILENT,
     Process,
@@ -64,13 +64,13 @@ def kill_and_resume(method, reference, tmp_path, kills):
         folder = tmp_path / str(run)
         process = Process(tiny(folder, method, **KILLED), function=train_quietly)
         if hits % 2:  # every other one not before it trains
-            wait_for(lambda path=folder: (path / "checkpoint.pt").exists())
+            wait_for(lambda path=folder: has_checkpoint(path))
         time.sleep(moments.uniform(0, 0.5 * duration))
         if process.running:
             process.kill()
             hits += 1
-            if (folder / "checkpoint.pt").exists():
-                steps.append(read_checkpoint(folder / "checkpoint.pt")["step"])
+            if state := load_checkpoint(folder):  # under either name: a kill may fall between the two renames
+                steps.append(state["step"])
         else:
             # It was faster: compare it, and kill another one.
             assert process.wait()[0] == 0

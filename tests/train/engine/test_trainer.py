@@ -28,6 +28,7 @@ from spatialgrad.train import (
 )
 from spatialgrad.train.runs.checkpoint import read_checkpoint
 from spatialgrad.train.tasks.classification import Classification, load_images
+from support.compiling import needs_compiler
 from support.training import (
     Process,
     assert_resumes,
@@ -414,6 +415,7 @@ def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@needs_compiler
 def test_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(Classification, "build_model", lambda self: small_network())
     assert_resumes(lambda out: tiny(out, "sgs", machine={"compile": True}), tmp_path, 7)

@@ -1,11 +1,12 @@
 """TensorBoard's own reader finds the metrics, and G of every layer as a picture and by its centre."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
 
-from spatialgrad.train import read_lines
+from spatialgrad.train import ConfigError, read_lines
 from spatialgrad.train.runs.tensorboard import SIDE, Board, picture
 from support.training import quietly, tiny
 
@@ -16,6 +17,14 @@ def read(folder):
     events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"images": 0, "scalars": 0})
     events.Reload()
     return events
+
+
+def test_without_tensorboard_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    folder = tmp_path / "run"
+    with pytest.raises(ConfigError, match="--tensorboard needs tensorboard: pip install tensorboard"):
+        quietly(tiny(folder, "sgs", epochs=1, tensorboard=True))
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("scaling", [{"every": 1}, {"every": 1, "live": True, "batches": 1}], ids=["epochs", "live"])

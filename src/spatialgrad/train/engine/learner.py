@@ -137,7 +137,7 @@ class Learner:
         # Dropout is a function of seed, step and rank, so that no random state has to be saved.
         machine.seed(generator_for("step", self.config.seed, step, machine.rank).initial_seed())
         set_learning_rate_(optimizer, self.learning_rate(step))
-        loss, sums = self.task.loss(model, batch)
+        loss, sums = self.task.loss(model, machine.laid_out(batch))
         weighted = loss
         if machine.world_size > 1:
             # Gradients are averaged over processes: give every image the same weight if shares differ.

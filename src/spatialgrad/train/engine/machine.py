@@ -17,8 +17,10 @@ from lightning_fabric.wrappers import _FabricModule
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from spatialgrad.torch_utils.distributed import highest
+from spatialgrad.torch_utils.memory_format import NARROW, unsafe_in_channels_last
 from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config.groups import MachineConfig
 from spatialgrad.train.errors import ConfigError, TrainError
@@ -49,28 +51,48 @@ class Machine:
         self.device: torch.device = self.fabric.device
         self.is_first: bool = self.fabric.is_global_zero
         self.precision = self.fabric.strategy.precision
+        self._channels_last = False
 
     @property
     def shards(self) -> bool:
         """Whether every process holds only a shard of the network."""
         return isinstance(self.fabric.strategy, ModelParallelStrategy)
 
-    @property
-    def channels_last(self) -> bool:
-        """Whether images and kernels are laid out with their channels last in memory."""
-        if self.shards:
+    def uses_channels_last(self, model: nn.Module) -> bool:
+        """Whether the kernels of a network are laid out with their channels last in memory.
+
+        Raises:
+            ConfigError: If the config demands it of a network that cannot be trained in this format.
+        """
+        wanted, on_cpu = self.config.channels_last, self.device.type == "cpu"
+        if self.shards or wanted is False:
             return False  # torch does not shard kernels in this layout
-        if self.config.channels_last == "auto":
+        unsafe = unsafe_in_channels_last(model) if on_cpu else None
+        if wanted == "auto":
             full = self.config.precision in ("32-true", "64-true")
-            return self.device.type == "cpu" or (self.device.type == "cuda" and not full)
-        return self.config.channels_last
+            return unsafe is None if on_cpu else (self.device.type == "cuda" and not full)
+        if unsafe is not None:
+            raise ConfigError(
+                f"--machine.channels-last: on CPUs, PyTorch corrupts memory in the gradient of {unsafe} in this format "
+                f"(a strided 1×1 kernel over fewer than {NARROW} channels); use "
+                "--machine.channels-last auto"
+            )
+        return True
 
     def place_(self, model: nn.Module) -> None:
         """Move a network to this process's device, in the precision and memory format of the training."""
         self.precision.convert_module(model)
         model.to(self.device)
-        if self.channels_last:
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if not self.shards:
+            last = self._channels_last = self.uses_channels_last(model)
+            # A network that grew may have to leave the format.
+            model.to(memory_format=torch.channels_last if last else torch.contiguous_format)  # type: ignore[call-overload]
+
+    def laid_out(self, batch: Any) -> Any:
+        """A training batch whose images do not bring a network into the channels-last format that must not be in it."""
+        if self._channels_last or self.device.type != "cpu":
+            return batch
+        return tree_map_only(torch.Tensor, torch.Tensor.contiguous, batch)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The network to call in training: compiled if requested, in precision, synchronized with all processes."""

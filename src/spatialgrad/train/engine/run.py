@@ -10,8 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from spatialgrad.models.outside.build import describe_source, is_outside
+from spatialgrad.models.outside.build import describe_source
+from spatialgrad.models.outside.names import is_outside
 from spatialgrad.reparam import Count
+from spatialgrad.torch_utils.freed_memory import keeping_freed_memory
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import flatten
 from spatialgrad.train.engine.finish import finish
@@ -19,7 +21,7 @@ from spatialgrad.train.engine.machine import Machine
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.engine.trainer import Trainer
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.preflight import check_network, check_optimizer
+from spatialgrad.train.preflight import check_logging, check_network, check_optimizer
 from spatialgrad.train.pretrained import check_backbone
 from spatialgrad.train.runs.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.runs.environment import describe_environment
@@ -49,10 +51,13 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         reporter = make_reporter(console, first=machine.is_first)
         stop.report_to(reporter.message)
         stack.enter_context(machine.noticing_lost_processes())
+        if machine.device.type == "cpu":
+            stack.enter_context(keeping_freed_memory())
         task = TASKS[config.task](config, machine.device)
         machine.on_first(lambda: check_network(config, task, machine.world_size))
         machine.on_first(lambda: check_backbone(config, task, reporter.message))
         machine.on_first(lambda: check_optimizer(config))
+        machine.on_first(lambda: check_logging(config))
         machine.on_first(lambda: stack.enter_context(locked(config.folder)))
         before = machine.on_first(lambda: claim(config.folder, config))
         if before is not None:

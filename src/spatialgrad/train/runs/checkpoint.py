@@ -149,6 +149,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: If it is damaged, or not a checkpoint.
     """
+    if not path.is_file():  # reading a pipe would wait forever
+        raise CheckpointError(f"{path} is not a regular file")
     try:
         # torch.load ignores the checksums that torch.save writes: a flipped bit would pass.
         with zipfile.ZipFile(path) as archive:

@@ -27,12 +27,8 @@ class Board:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError("--tensorboard needs tensorboard: pip install tensorboard") from error
         # What was written at the step of the checkpoint is valid; some of it is written again, with the same values.
-        self._writer: Any = SummaryWriter(str(folder / TENSORBOARD), purge_step=step + 1 if step else 0)
+        self._writer = writer_class()(str(folder / TENSORBOARD), purge_step=step + 1 if step else 0)
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Write one value for each name."""
@@ -49,6 +45,19 @@ class Board:
     def close(self) -> None:
         """Write pending events."""
         self._writer.close()
+
+
+def writer_class() -> Any:
+    """PyTorch's writer of events.
+
+    Raises:
+        ConfigError: If TensorBoard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ConfigError("--tensorboard needs tensorboard: pip install tensorboard") from error
+    return SummaryWriter
 
 
 def picture(G: np.ndarray) -> np.ndarray:
