@@ -148,6 +148,35 @@ def test_xception_shortcut_is_the_input_before_the_rectifier():
     assert torch.equal(x, before)
 
 
+def test_convnext_is_timms():
+    timm = pytest.importorskip("timm", exc_type=ImportError)
+    torch.manual_seed(0)
+    theirs = timm.create_model("convnext_atto", num_classes=10).eval()
+    ours = create_model("convnext-atto-imagenet", num_classes=10).eval()
+    names = [name for name, _ in ours.named_parameters()]
+    for name, mine, other in zip(names, ours.parameters(), theirs.parameters(), strict=True):
+        # timm's linear layers are 1×1 convolutions here. A layer scale of 1e-6 would hide what the blocks do.
+        value = other.detach().view_as(mine) if other.ndim == mine.ndim + 2 else other.detach()
+        assert value.shape == mine.shape, name
+        if name.endswith(".scale"):
+            nn.init.ones_(other)
+        mine.data.copy_(value)
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images), theirs(images), rtol=1e-4, atol=1e-4)
+
+
+def test_convnext_starts_as_its_paper_says():
+    torch.manual_seed(0)
+    model = create_model("convnext-atto", width=0.5)
+    weights = torch.cat([m.weight.flatten() for m in model.modules() if isinstance(m, nn.Linear)])
+    assert weights.std().item() == pytest.approx(0.02, rel=0.02)
+    assert all(not m.bias.any() for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear))
+    scales = [value for name, value in model.named_parameters() if name.endswith(".scale")]
+    assert len(scales) == 12
+    assert all(torch.equal(scale, torch.full_like(scale, 1e-6)) for scale in scales)
+
+
 def test_mobilenetv2_leaves_the_inputs_of_its_blocks_alone():
     model = create_model("mobilenetv2", width=0.125).eval()
     block = next(block for block in model.blocks if block.has_shortcut)

@@ -1,14 +1,19 @@
 """Names, options and errors of the registry."""
 
+import importlib
+
 import pytest
 from torch import nn
 
 import spatialgrad.models
 from spatialgrad.models import ModelInfo, create_model, list_models, model_info, register
+from spatialgrad.models.catalogue import CATALOGUE
 from spatialgrad.models.registry import _REGISTRY
 from support.imports import loaded_by
 
 NAMES = [
+    "convnext-atto",
+    "convnext-atto-imagenet",
     "mobilenetv2",
     "preactresnet18",
     "preactresnet34",
@@ -45,7 +50,7 @@ def test_every_network_of_the_paper_is_there_and_numbers_count_up():
     ("pattern", "expected"),
     [
         ("vgg1?", ["vgg11", "vgg13", "vgg16", "vgg19"]),
-        ("*-imagenet", ["resnet18-imagenet", "resnet34-imagenet", "resnet50-imagenet"]),
+        ("resnet*-imagenet", ["resnet18-imagenet", "resnet34-imagenet", "resnet50-imagenet"]),
         ("pyramidnet110-a*", ["pyramidnet110-a48", "pyramidnet110-a84", "pyramidnet110-a270"]),
         ("shufflenet", ["shufflenet"]),
         ("densenet*", []),
@@ -95,11 +100,18 @@ def test_what_is_known_about_a_network(name):
     info = model_info(name)
     imagenet = name.endswith("-imagenet")
     assert info.name == name
-    assert hasattr(spatialgrad.models, info.family)
+    assert name in importlib.import_module(f"spatialgrad.models.{info.family}").NETWORKS
     assert name.startswith(info.family)
     assert info.input_size == ((224, 224) if imagenet else (32, 32))
     assert info.num_classes == (1000 if imagenet else 100)
     assert "arXiv:" in info.paper
+
+
+def test_the_catalogue_has_every_network_of_every_family():
+    families = {info.family for info in CATALOGUE}
+    built = {name for family in families for name in importlib.import_module(f"spatialgrad.models.{family}").NETWORKS}
+    assert built == {info.name for info in CATALOGUE}
+    assert len(built) == len(CATALOGUE)
 
 
 def test_num_classes_defaults_to_the_data_set_of_the_paper():

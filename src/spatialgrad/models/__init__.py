@@ -1,27 +1,35 @@
-"""The networks of the paper by name, and those of timm, torchvision and users.
+"""The networks of the paper and ConvNeXt by name, and those of timm, torchvision and users.
 
 `create_model("vgg16-slim", num_classes=10)` builds a network, `list_models()` lists the names, `model_info(name)`
-returns what the registry knows about one. Importing this package registers all families.
+returns what the registry knows about one. Names are known before PyTorch is imported.
 """
 
-from spatialgrad.models.mobilenetv2 import MobileNetV2
-from spatialgrad.models.outside.errors import ModelError
-from spatialgrad.models.pose_resnet import PoseResNet
-from spatialgrad.models.preactresnet import PreActResNet
-from spatialgrad.models.pspnet import PSPNet
-from spatialgrad.models.pyramidnet import PyramidNet
-from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
-from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
-from spatialgrad.models.resnet_encoder import EncoderWeightsError, ResNetEncoder, load_encoder_
-from spatialgrad.models.seresnet import SEBasicBlock
-from spatialgrad.models.shufflenet import ShuffleNet
-from spatialgrad.models.vgg import VGG
-from spatialgrad.models.xception import Xception
+from typing import TYPE_CHECKING
+
+from spatialgrad.torch_utils.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from spatialgrad.models.catalogue import ModelInfo
+    from spatialgrad.models.convnext import ConvNeXt
+    from spatialgrad.models.mobilenetv2 import MobileNetV2
+    from spatialgrad.models.outside.errors import ModelError
+    from spatialgrad.models.pose_resnet import PoseResNet
+    from spatialgrad.models.preactresnet import PreActResNet
+    from spatialgrad.models.pspnet import PSPNet
+    from spatialgrad.models.pyramidnet import PyramidNet
+    from spatialgrad.models.registry import create_model, list_models, model_info, register
+    from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
+    from spatialgrad.models.resnet_encoder import EncoderWeightsError, ResNetEncoder, load_encoder_
+    from spatialgrad.models.seresnet import SEBasicBlock
+    from spatialgrad.models.shufflenet import ShuffleNet
+    from spatialgrad.models.vgg import VGG
+    from spatialgrad.models.xception import Xception
 
 __all__ = [
     "VGG",
     "BasicBlock",
     "Bottleneck",
+    "ConvNeXt",
     "EncoderWeightsError",
     "MobileNetV2",
     "ModelError",
@@ -41,3 +49,5 @@ __all__ = [
     "model_info",
     "register",
 ]
+
+__getattr__, __dir__ = import_on_use(__name__)

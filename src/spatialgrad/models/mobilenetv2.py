@@ -14,7 +14,6 @@ Initialisation: torch's default, as in that code; the paper prescribes none.
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 32
 _HEAD_CHANNELS = 1280
@@ -95,11 +94,5 @@ class MobileNetV2(nn.Module):
         return logits
 
 
-register(
-    ModelInfo(
-        name="mobilenetv2",
-        family="mobilenetv2",
-        build=MobileNetV2,
-        paper="Sandler, Howard, Zhu, Zhmoginov & Chen, CVPR 2018, arXiv:1801.04381",
-    )
-)
+NETWORKS = {"mobilenetv2": MobileNetV2}
+"""How each of the family's networks is built, by name."""

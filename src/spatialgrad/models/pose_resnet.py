@@ -17,7 +17,6 @@ from functools import partial
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet import DEPTHS
 from spatialgrad.models.resnet_encoder import ResNetEncoder
 
@@ -63,15 +62,5 @@ class PoseResNet(nn.Module):
         return maps
 
 
-for _layers in DEPTHS:
-    register(
-        ModelInfo(
-            name=f"poseresnet{_layers}",
-            family="pose_resnet",
-            build=partial(PoseResNet, _layers),
-            paper="Xiao, Wu & Wei, ECCV 2018, arXiv:1804.06208",
-            input_size=(256, 256),
-            num_classes=16,
-            task="pose",
-        )
-    )
+NETWORKS = {f"poseresnet{layers}": partial(PoseResNet, layers) for layers in DEPTHS}
+"""How each of the family's networks is built, by name."""

@@ -18,7 +18,6 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet import DEPTHS, ResNet, conv3x3
 
 
@@ -104,12 +103,5 @@ class PreActResNet(ResNet):
         return logits
 
 
-for _layers in (18, 34):
-    register(
-        ModelInfo(
-            name=f"preactresnet{_layers}",
-            family="preactresnet",
-            build=partial(PreActResNet, DEPTHS[_layers]),
-            paper="He, Zhang, Ren & Sun, ECCV 2016, arXiv:1603.05027",
-        )
-    )
+NETWORKS = {f"preactresnet{layers}": partial(PreActResNet, DEPTHS[layers]) for layers in (18, 34)}
+"""How each of the family's networks is built, by name."""

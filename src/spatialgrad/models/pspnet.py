@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spatialgrad.models.layers import init_he_, scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet_encoder import ResNetEncoder
 
 STRIDE = 8
@@ -125,15 +124,5 @@ def _enlarged(logits: Tensor, images: Tensor) -> Tensor:
     return between[..., : images.shape[-2], : images.shape[-1]].contiguous()
 
 
-for _layers in (18, 34, 50):
-    register(
-        ModelInfo(
-            name=f"pspnet{_layers}",
-            family="pspnet",
-            build=partial(PSPNet, _layers),
-            paper="Zhao, Shi, Qi, Wang & Jia, CVPR 2017, arXiv:1612.01105",
-            input_size=(713, 713),
-            num_classes=19,
-            task="segmentation",
-        )
-    )
+NETWORKS = {f"pspnet{layers}": partial(PSPNet, layers) for layers in (18, 34, 50)}
+"""How each of the family's networks is built, by name."""

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spatialgrad.models.layers import init_he_, scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 16
 _STAGES = 3
@@ -98,12 +97,5 @@ class PyramidNet(nn.Module):
         return logits
 
 
-for _alpha in (48, 84, 270):
-    register(
-        ModelInfo(
-            name=f"pyramidnet110-a{_alpha}",
-            family="pyramidnet",
-            build=partial(PyramidNet, _alpha),
-            paper="Han, Kim & Kim, CVPR 2017, arXiv:1610.02915",
-        )
-    )
+NETWORKS = {f"pyramidnet110-a{alpha}": partial(PyramidNet, alpha) for alpha in (48, 84, 270)}
+"""How each of the family's networks is built, by name."""

@@ -1,42 +1,25 @@
 """Networks by name: `create_model` and `list_models`, and `model_info` for those of the package."""
 
+from __future__ import annotations
+
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from torch import nn
-
-from spatialgrad.models.outside.build import FORMS, build_outside, is_outside, list_outside
+from spatialgrad.models.catalogue import CATALOGUE, ModelInfo
 from spatialgrad.models.outside.errors import ModelError
+from spatialgrad.models.outside.names import FORMS, is_outside
 from spatialgrad.models.outside.wanted import Wanted
 from spatialgrad.torch_utils.names import did_you_mean
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelInfo:
-    """What the registry knows about one network."""
-
-    name: str
-    """The name that `create_model` takes."""
-    family: str
-    """Name of the family and of its module in `spatialgrad.models`."""
-    build: Callable[..., nn.Module]
-    """Builds the network from `num_classes`, `width`, `in_channels` and the options of the network."""
-    paper: str
-    """The paper that introduced the network."""
-    input_size: tuple[int, int] = (32, 32)
-    """Height and width of the images that the network is designed for."""
-    num_classes: int = 100
-    """Default number of classes."""
-    task: str = "classification"
-    """Task of the network: `classification`, `segmentation` or `pose`."""
+if TYPE_CHECKING:
+    from torch import nn
 
 
 NOT_PRETRAINED = "there are no pre-trained weights for {name}; use a network of timm or torchvision"
 """Why a network of the package cannot be pre-trained."""
-_REGISTRY: dict[str, ModelInfo] = {}
+_REGISTRY = {info.name: info for info in CATALOGUE}
 
 
 def register(info: ModelInfo) -> None:
@@ -86,6 +69,8 @@ def list_models(pattern: str | None = None, *, task: str | None = "classificatio
         ['vgg11-slim', 'vgg13-slim', 'vgg16-slim', 'vgg19-slim']
     """
     if pattern is not None and is_outside(pattern):
+        from spatialgrad.models.outside.build import list_outside
+
         return sorted(list_outside(pattern), key=_natural_key) if task in (None, "classification") else []
     names = [
         name
@@ -145,6 +130,8 @@ def create_model(
     if is_outside(name):
         if width != 1:
             raise ModelError(f"width must be 1, not {width}: it scales the networks of this package only", "width")
+        from spatialgrad.models.outside.build import build_outside
+
         wanted = Wanted(num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options)
         return build_outside(name, wanted)
     info = model_info(name)

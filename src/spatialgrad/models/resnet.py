@@ -20,7 +20,6 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import init_he_, scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _CHANNELS = (64, 128, 256, 512)
 
@@ -215,19 +214,9 @@ class ResNet(nn.Module):
 DEPTHS: dict[int, tuple[int, int, int, int]] = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 """Number of blocks in the four stages, by the number of weighted layers in the network's name."""
 
-_info = partial(ModelInfo, family="resnet", paper="He, Zhang, Ren & Sun, CVPR 2016, arXiv:1512.03385")
-_BUILDERS = {
-    f"resnet{_layers}": partial(ResNet, Bottleneck if _layers >= 50 else BasicBlock, _depths)
-    for _layers, _depths in DEPTHS.items()
+_SMALL = {
+    f"resnet{layers}": partial(ResNet, Bottleneck if layers >= 50 else BasicBlock, depths)
+    for layers, depths in DEPTHS.items()
 }
-for _name, _build in _BUILDERS.items():
-    register(_info(name=_name, build=_build))
-for _name, _build in _BUILDERS.items():
-    register(
-        _info(
-            name=f"{_name}-imagenet",
-            build=partial(_build, imagenet=True),
-            input_size=(224, 224),
-            num_classes=1000,
-        )
-    )
+NETWORKS = {**_SMALL, **{f"{name}-imagenet": partial(build, imagenet=True) for name, build in _SMALL.items()}}
+"""How each of the family's networks is built, by name."""

@@ -13,7 +13,6 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from spatialgrad.models.registry import ModelInfo, register
 from spatialgrad.models.resnet import DEPTHS, BasicBlock, ResNet
 
 
@@ -70,11 +69,5 @@ class SEBasicBlock(BasicBlock):
         return y
 
 
-_info = partial(ModelInfo, family="seresnet", paper="Hu, Shen & Sun, CVPR 2018, arXiv:1709.01507")
-for _layers in (18, 34):
-    register(
-        _info(
-            name=f"seresnet{_layers}",
-            build=partial(ResNet, SEBasicBlock, DEPTHS[_layers], conv_bias=True),
-        )
-    )
+NETWORKS = {f"seresnet{layers}": partial(ResNet, SEBasicBlock, DEPTHS[layers], conv_bias=True) for layers in (18, 34)}
+"""How each of the family's networks is built, by name."""

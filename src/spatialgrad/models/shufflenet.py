@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _STEM_CHANNELS = 24
 _FIRST_STAGE_CHANNELS = {1: 144, 2: 200, 3: 240, 4: 272, 8: 384}
@@ -96,11 +95,5 @@ class ShuffleNet(nn.Module):
         return logits
 
 
-register(
-    ModelInfo(
-        name="shufflenet",
-        family="shufflenet",
-        build=ShuffleNet,
-        paper="Zhang, Zhou, Lin & Sun, CVPR 2018, arXiv:1707.01083",
-    )
-)
+NETWORKS = {"shufflenet": ShuffleNet}
+"""How each of the family's networks is built, by name."""

@@ -25,7 +25,6 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import init_he_, scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _CHANNELS = (64, 128, 256, 512, 512)
 _DEPTHS = {
@@ -128,9 +127,12 @@ def init_slim_(model: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-_info = partial(ModelInfo, family="vgg", paper="Simonyan & Zisserman, ICLR 2015, arXiv:1409.1556")
-for _name, _depths in _DEPTHS.items():
-    register(_info(name=_name, build=partial(VGG, _depths)))
-    _hidden = (512, 512) if _name == "vgg11" else (512,)
-    register(_info(name=f"{_name}-slim", build=partial(slim_vgg, _depths, hidden=_hidden)))
-register(_info(name="vgg11-linear", build=partial(slim_vgg, _DEPTHS["vgg11"], hidden=())))
+NETWORKS = {
+    **{name: partial(VGG, depths) for name, depths in _DEPTHS.items()},
+    **{
+        f"{name}-slim": partial(slim_vgg, depths, hidden=(512, 512) if name == "vgg11" else (512,))
+        for name, depths in _DEPTHS.items()
+    },
+    "vgg11-linear": partial(slim_vgg, _DEPTHS["vgg11"], hidden=()),
+}
+"""How each of the family's networks is built, by name."""

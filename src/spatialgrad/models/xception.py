@@ -15,7 +15,6 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from spatialgrad.models.layers import scale_channels
-from spatialgrad.models.registry import ModelInfo, register
 
 _MIDDLE_BLOCKS = 8
 
@@ -115,4 +114,5 @@ class Xception(nn.Module):
         return logits
 
 
-register(ModelInfo(name="xception", family="xception", build=Xception, paper="Chollet, CVPR 2017, arXiv:1610.02357"))
+NETWORKS = {"xception": Xception}
+"""How each of the family's networks is built, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spatialgrad.studies.own.adaptive import ADAPTIVE
 from spatialgrad.studies.own.datasets import DATASETS
 from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.regimes import REGIMES
@@ -40,6 +41,7 @@ STUDIES: dict[str, Study] = {
         REGIMES,
         RIVALS,
         LIVE,
+        ADAPTIVE,
     )
 }
 

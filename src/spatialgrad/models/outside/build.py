@@ -9,29 +9,8 @@ from torch import nn
 from spatialgrad.models.outside.errors import ModelError
 from spatialgrad.models.outside.function import build_from_function, describe_function
 from spatialgrad.models.outside.libraries import LIBRARIES
+from spatialgrad.models.outside.names import check_form
 from spatialgrad.models.outside.wanted import Wanted
-
-FORMS = "timm:NAME, torchvision:NAME or package.module:function"
-
-
-def is_outside(name: str) -> bool:
-    """Whether a name is that of a network from outside the package; all others are in its registry."""
-    return ":" in name
-
-
-def check_form(name: str) -> None:
-    """Raise unless a network from outside may have this name; nothing is imported.
-
-    Raises:
-        ModelError: If the name has none of the forms.
-    """
-    source, _, rest = name.partition(":")
-    if source in LIBRARIES:
-        valid = bool(rest) and not any(character.isspace() or character in ":/*?" for character in rest)
-    else:
-        valid = all(part.isidentifier() for path in (source, rest) for part in path.split("."))
-    if not valid:
-        raise ModelError(f"{name!r} does not have the form {FORMS}")
 
 
 def build_outside(name: str, wanted: Wanted) -> nn.Module:
