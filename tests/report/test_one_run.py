@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,43 @@ def test_what_is_no_file(study, make):
         path.unlink(missing_ok=True)
         make(path)
     written(study)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_weights_and_pictures_that_are_no_files(study, make):
+    """A pipe to which nobody writes would keep the report waiting."""
+    folder = study / "runs/sgs/seed0"
+    make(folder / "checkpoint.pt")
+    (folder / "examples").mkdir()
+    index = {"examples": [{"caption": "one", "images": [{"title": "image", "file": "one.png"}]}]}
+    (folder / "examples/examples.json").write_text(json.dumps(index))
+    make(folder / "examples/one.png")
+    text = written(study)
+    assert "checkpoint.pt is not a regular file" in text
+    assert "one.png in examples/examples.json is not a PNG file" in text
+
+
+@pytest.mark.parametrize("name", [".", "result.json", "examples/one.png"])
+def test_links_to_themselves(study, name):
+    path = study / "runs/sgs/seed0" / name
+    if name == ".":
+        shutil.rmtree(path)
+    elif name == "result.json":
+        path.unlink()
+    else:
+        path.parent.mkdir()
+        index = {"examples": [{"caption": "one", "images": [{"title": "image", "file": "one.png"}]}]}
+        (path.parent / "examples.json").write_text(json.dumps(index))
+    path.symlink_to(path.name)
+    said = written(study)
+    (run,) = [run for run in load_results(study).runs if run.name == "runs/sgs/seed0"]
+    if name == "examples/one.png":
+        assert run.state == "finished"
+        assert "one.png in examples/examples.json cannot be read" in said
+    else:
+        assert run.value is None
+        assert ("the folder" if name == "." else name) + " cannot be read" in said
 
 
 def test_scalings_are_read_where_a_figure_shows_them(study):

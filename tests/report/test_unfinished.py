@@ -210,6 +210,16 @@ def test_the_point_that_was_chosen_is_the_best_one(tmp_path):
     assert "alpha-beta: best α = 0.8, β = 1.7 with" in (tmp_path / "report/index.html").read_text()
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b'{"values": 3}', b"{}"])
+def test_a_choice_that_cannot_be_read_is_named(tmp_path, content):
+    """The search itself is still shown, with the best of its points."""
+    search_study(tmp_path)
+    (tmp_path / "searches/alpha-beta/best.json").write_bytes(content)
+    for text in texts(tmp_path):
+        assert re.search(r"best\.json (cannot be read|is not a JSON object|has no values)", text)
+    assert "alpha-beta: best α = " in (tmp_path / "report/index.html").read_text()
+
+
 def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
     import shutil
 

@@ -10,8 +10,8 @@ from spatialgrad.cli.main import main
 from spatialgrad.report.load import load_results
 from spatialgrad.report.write import write_report
 from spatialgrad.studies.kept import keep_study, read_kept, unpacked
-from spatialgrad.train import ConfigError
-from support.studies import run_here, tiny_study
+from spatialgrad.train import ConfigError, DamagedFileError
+from support.studies import console, run_here, tiny_study
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,43 @@ def test_keeping_again_changes_nothing_and_adds_what_is_new(study, kept, tmp_pat
     assert after.keys() == before.keys()
     changed = [path.name for path in after if after[path] != before[path]]
     assert changed == ["seed0.json"]
+
+
+DAMAGE = {"config.json": "[]", "environment.json": "{", "metrics.jsonl": "{{{\n", "result.json": '{"accuracy": 0.'}
+ORIGIN = "runs/fashion-mnist-origin/seed0"
+
+
+def names_of(folder, suffix):
+    """The runs below a folder that have a file of this name, or whose name with this suffix is a file."""
+    return {str(path.relative_to(folder)).removesuffix(suffix) for path in folder.rglob(f"seed*{suffix}")}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_is_named_and_the_others_are_kept(study, tmp_path, name):
+    copy = shutil.copytree(study, tmp_path / study.name)
+    (copy / ORIGIN / name).write_text(DAMAGE[name])
+    with pytest.raises(DamagedFileError, match=rf"(?s)not kept.*{copy / ORIGIN}.*{re.escape(name)}"):
+        keep_study(copy, tmp_path / "results")
+    assert names_of(copy, "/result.json") - names_of(tmp_path / "results" / study.name, ".json") == {ORIGIN}
+
+
+def test_another_run_in_the_place_of_the_planned_one_is_not_kept(study, tmp_path):
+    copy = shutil.copytree(study, tmp_path / study.name)
+    shutil.rmtree(copy / ORIGIN)
+    shutil.copytree(copy / "runs/fashion-mnist-sgs-ours/seed0", copy / ORIGIN)
+    with pytest.raises(DamagedFileError, match=rf"{copy / ORIGIN}: config.json is that of another run .*'sgs' there"):
+        keep_study(copy, tmp_path / "results")
+    assert names_of(copy, "/result.json") - names_of(tmp_path / "results" / study.name, ".json") == {ORIGIN}
+
+
+@pytest.mark.parametrize("name", ["environment.json", "metrics.jsonl"])
+def test_a_run_that_cannot_be_kept_does_not_stop_the_study(study, tmp_path, name):
+    copy, heard = shutil.copytree(study, tmp_path / study.name), console()
+    (copy / ORIGIN / name).write_text(DAMAGE[name])
+    outcome, _ = run_here(tiny_study(tuned=True), copy, num_seeds=2, keep=tmp_path / "results", console=heard)
+    assert len(outcome.finished) == len(names_of(copy, "/result.json"))
+    assert re.search(rf"{copy / ORIGIN} has finished, but is not kept: .*{re.escape(name)}", heard.file.getvalue())
+    assert names_of(copy, "/result.json") - names_of(tmp_path / "results" / study.name, ".json") == {ORIGIN}
 
 
 def test_another_study_is_not_mixed_in(study, tmp_path):

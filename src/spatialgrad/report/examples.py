@@ -67,13 +67,13 @@ def read_examples(folder: Path, complain: Complain) -> Examples | None:
 
 def _embedded(folder: Path, name: str, complain: Complain) -> str | None:
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        complain(f"{INDEX} points to {name}, outside its folder; not read")
-        return None
     try:
-        content = path.read_bytes() if path.stat().st_size <= LARGEST_FILE else b""
-    except OSError as error:
-        complain(f"{name} in {INDEX} cannot be read ({error.strerror or error})")
+        if not path.resolve().is_relative_to(folder.resolve()):
+            complain(f"{INDEX} points to {name}, outside its folder; not read")
+            return None
+        content = path.read_bytes() if path.stat().st_size <= LARGEST_FILE and path.is_file() else b""
+    except (OSError, RuntimeError) as error:  # the latter is what a link to itself raises
+        complain(f"{name} in {INDEX} cannot be read ({getattr(error, 'strerror', None) or error})")
         return None
     if not content.startswith(PNG):
         complain(f"{name} in {INDEX} is not a PNG file of at most {LARGEST_FILE // 1_000_000} MB")

@@ -75,10 +75,10 @@ def _read_run(
     """
     folder = study / record.folder
     run = RunResults(folder=folder, name=record.folder, seed=record.seed, state="waiting")
-    if not folder.resolve().is_relative_to(study.resolve()):
-        message = "study.json points outside the study's folder; not read"
-        return replace(run, state="damaged", message=message)
     try:
+        if not folder.resolve().is_relative_to(study.resolve()):
+            message = "study.json points outside the study's folder; not read"
+            return replace(run, state="damaged", message=message)
         return _read_files(run, planned, metric, curves)
     except Exception as error:  # no run may stop a report, whatever its files hold
         return replace(run, state="damaged", message=f"the folder cannot be read ({short(error)})")

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from spatialgrad.studies.files import read_object
+from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.record import STUDY, StudyRecord, best_file, read_study
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.io import FREE, flatten, from_dict, to_dict
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.errors import ConfigError, DamagedFileError
 from spatialgrad.train.runs.folder import (
     CONFIG,
     ENVIRONMENT,
@@ -55,14 +56,23 @@ def keep_study(study: Path, into: Path) -> Path:
         The folder of the kept study.
 
     Raises:
-        ConfigError: If the study, one of its runs or a kept file cannot be read.
+        ConfigError: If the study cannot be read, or another one is kept there.
+        DamagedFileError: If files of a run are damaged, or it is not the planned one; all others are kept.
     """
     record, target = read_study(study), into / Path(study).resolve().name
     keep_record(record, target)
+    planned, problems = planned_values(study, record), list[str]()
     for name in run_names(record):
         if (study / name / RESULT).exists():
-            keep_run(study, name, target)
+            try:
+                problem = other_run(study / name, planned[name]) or why_not_kept(study, name, target)
+            except DamagedFileError as error:
+                problem = str(error)
+            problems += [f"  {study / name}: {problem}"] if problem else []
     _copy_choices(record, study, target)
+    if problems:
+        header = f"not kept, because files are damaged or those of another run ({target} has all others):"
+        raise DamagedFileError("\n".join([header, *problems]))
     return target
 
 
@@ -86,6 +96,10 @@ def keep_run(study: Path, name: str, target: Path) -> Path:
         study: The study's folder.
         name: The run's folder, relative to it.
         target: Folder of the kept study.
+
+    Raises:
+        ConfigError: If its config cannot be read.
+        DamagedFileError: If another of its files cannot be read.
     """
     folder, path = study / name, kept_file(target, name)
     config = _portable(read_config(folder), study)
@@ -106,6 +120,15 @@ def keep_run(study: Path, name: str, target: Path) -> Path:
         with replacing(path) as file:
             file.write(text.encode())
     return path
+
+
+def why_not_kept(study: Path, name: str, target: Path) -> str:
+    """Keep a finished run as `keep_run` does, and return which of its files is damaged; empty if the run is kept."""
+    try:
+        keep_run(study, name, target)
+    except (ConfigError, DamagedFileError) as error:
+        return str(error)
+    return ""
 
 
 def read_kept(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spatialgrad.studies.own.compare import METHODS, compare_study, default_folder, headline, measured_on, methods_in
+from spatialgrad.studies.own.compare import METHODS, compare_study, default_folder, measured_on, methods_in
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import read_study
 from spatialgrad.train import METHODS as ALL_METHODS
@@ -80,8 +80,10 @@ def test_every_method_with_a_metric_can_be_compared():
     ("name", "metric"),
     [("desk", "accuracy"), ("segmentation_pocket", "miou"), ("pose_pocket", "pck"), ("pose_mpii", "pckh")],
 )
-def test_the_metric_is_that_of_the_task(name, metric):
-    assert headline(recipe(name)) == metric
+def test_the_metric_is_that_of_the_data_set(name, metric):
+    assert compare_study(recipe(name), ["baseline", "sgs"]).metric_at("own") == metric
+    with pytest.raises(ConfigError, match=f"lemma has no {metric} to compare"):
+        compare_study(recipe(name), ["baseline", "lemma"])
 
 
 def test_the_folder_is_named_after_data_set_and_network(tmp_path):

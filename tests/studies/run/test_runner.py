@@ -102,7 +102,7 @@ def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypa
     def fail_elsewhere(folder):
         with monkeypatch.context() as patch:
             patch.setattr("time.time", lambda: 0.0)
-            second.folder.mkdir(parents=True)
+            second.folder.mkdir(parents=True, exist_ok=True)
             prepare(second)
             record_failure(second.folder, "from the past", 1)
 

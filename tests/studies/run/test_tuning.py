@@ -18,8 +18,9 @@ from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.run.journal import DAMAGED, JOURNAL
 from spatialgrad.studies.run.launch import Ended
-from spatialgrad.studies.run.tuning import RANDOM_TRIALS, Tuning
-from spatialgrad.train import InterruptedTraining, OtherConfigError, read_config
+from spatialgrad.studies.run.trials import RANDOM_TRIALS
+from spatialgrad.studies.run.tuning import Tuning
+from spatialgrad.train import DamagedFileError, InterruptedTraining, OtherConfigError, read_config
 from spatialgrad.train.engine.signals import Stop
 from spatialgrad.train.runs.folder import locked
 from support.studies import tiny_config
@@ -97,7 +98,7 @@ def write_epoch(folder, epoch):
 
 def tuning(folder, config=CONFIG, bounds=BOUNDS, said=None, **options):
     report = [].append if said is None else said.append
-    return Tuning(folder, config, bounds, metric="accuracy", report=report, **options)
+    return Tuning(folder, config, bounds, report=report, **options)
 
 
 def run(folder, num_trials, launcher=None, stop=None, **options):
@@ -271,6 +272,34 @@ def test_a_rebuilt_journal_resumes_what_had_not_finished(tmp_path):
     search, second = run(tmp_path, 3)
     assert second.started[0] == first.started[1]
     assert len(search.trials) == 3
+
+
+@pytest.mark.parametrize(
+    "line", ['{"test_accuracy": 0.5}', '{"epoch": [1], "test_accuracy": 0.5}', '{"epoch": 1, "test_accuracy": "x"}']
+)
+def test_absurd_lines_of_metrics_do_not_stop_it(tmp_path, line):
+    class Absurd(Scripted):
+        def start(self, folder, *, processes):
+            (folder / "metrics.jsonl").write_text(f"{line}\n")
+            super().start(folder, processes=processes)
+
+    search, _ = run(tmp_path, 2, Absurd())
+    assert all(each.value is not None for each in search.trials)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"metric": 1}'])
+def test_a_damaged_result_of_a_trial_is_named(tmp_path, content):
+    stop = Stop()
+    first = Scripted(stop=stop, stop_after=2)
+    with pytest.raises(InterruptedTraining):
+        run(tmp_path, 3, first, stop)
+    (first.started[1] / "result.json").write_text(content)
+    with pytest.raises(DamagedFileError, match=rf"{first.started[1]}: result\.json .* delete result\.json to finish"):
+        run(tmp_path, 3)
+    (first.started[1] / "result.json").unlink()
+    search, second = run(tmp_path, 3)
+    assert second.started[0] == first.started[1]
+    assert all(each.value is not None for each in search.trials)
 
 
 def test_a_folder_of_another_search_is_left_alone(tmp_path):

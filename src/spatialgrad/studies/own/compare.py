@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from spatialgrad.data.files.archives import SUFFIXES, stem
-from spatialgrad.data.sets import figures_mini, folder, lspet, mpii, mpii_annotations
+from spatialgrad.data.names import FOLDER, is_folder
+from spatialgrad.data.registry import find_source
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
 from spatialgrad.train.config.groups import TrainConfig
@@ -65,7 +66,7 @@ def compare_study(config: TrainConfig, methods: Sequence[str]) -> Study:
         question="Which method gives the best network here, and what does it cost?",
         arms=lambda scale: tuple(arms),
         figures=(*FIGURES, *looked_at, *(() if config.task == "classification" else ("examples",))),
-        metric=headline(config),
+        metric=find_source(config.data.name).metric,
         num_seeds={"own": 3},
         differences={"own": measured_on(config)},
     )
@@ -79,8 +80,8 @@ def methods_in(record: StudyRecord) -> list[str]:
 def default_folder(name: str, config: TrainConfig) -> Path:
     """The folder of a user's own study: its name, the data set and the network."""
     dataset = config.data.name
-    if dataset.startswith(folder.PREFIX):
-        path = Path(dataset.removeprefix(folder.PREFIX)).expanduser().resolve()
+    if is_folder(dataset):
+        path = Path(dataset.removeprefix(FOLDER)).expanduser().resolve()
         dataset = stem(path) if path.name.endswith(SUFFIXES) else path.name
     width = "" if config.model.width == 1 else f"-w{config.model.width:g}"
     return STUDIES / slug(f"{name}-{dataset}-{config.model.name}{width}")
@@ -106,23 +107,13 @@ def measured_on(config: TrainConfig) -> str:
     )
 
 
-def headline(config: TrainConfig) -> str:
-    """The metric that a training is judged by."""
-    if config.task == "pose":
-        skeletons = {
-            mpii.SOURCE.name: mpii_annotations.SKELETON,
-            **dict.fromkeys((lspet.SOURCE.name, figures_mini.SOURCE.name), lspet.SKELETON),
-        }
-        return skeletons[config.data.name].metric
-    return {"classification": "accuracy", "segmentation": "miou"}[config.task]
-
-
 def _check(config: TrainConfig, methods: Sequence[str]) -> None:
     for method in methods:
         if method == SEARCH:
             raise ConfigError(f"--methods: {SEARCH} is trained before {REPOPT}; use --methods ... {REPOPT}")
         if method in METHOD_NAMES and method not in METHODS:
-            raise ConfigError(f"--methods: {method} has no {headline(config)} to compare; see spatialgrad study list")
+            metric = find_source(config.data.name).metric
+            raise ConfigError(f"--methods: {method} has no {metric} to compare; see spatialgrad study list")
         check_name("--methods", method, METHODS)
     if len(methods) < 2:
         raise ConfigError(f"--methods must name at least 2 methods, got {' '.join(methods) or 'none'}")

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from spatialgrad.studies.own.compare import described, headline, measured_on
+from spatialgrad.data.registry import find_source
+from spatialgrad.studies.own.compare import described, measured_on
 from spatialgrad.studies.record import SearchRecord, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study
 from spatialgrad.train.config.groups import TrainConfig
@@ -98,7 +99,7 @@ def tune_study(config: TrainConfig, ks: Sequence[float]) -> Study:
         question="Which k is best here, and does it matter?",
         arms=lambda scale: arms,
         figures=FIGURES,
-        metric=headline(config),
+        metric=find_source(config.data.name).metric,
         num_seeds={"own": 3},
         differences={
             "own": f"{measured_on(config)} The table compares runs with further seeds, which the search did not see."

@@ -18,7 +18,7 @@ from spatialgrad.studies.paper.scales import (
 )
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
 from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.optimizers import USUAL_LR
+from spatialgrad.train.config.optimizer_names import USUAL_LR
 
 ROWS: dict[str, dict[str, dict[str, Any]]] = {
     "SGD": {"optimizer": {"name": "sgd", "momentum": 0.0}},

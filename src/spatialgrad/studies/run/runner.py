@@ -18,7 +18,7 @@ from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.identity import other_run, planned_values
-from spatialgrad.studies.kept import keep_record, keep_run
+from spatialgrad.studies.kept import keep_record, why_not_kept
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study, start_field
 from spatialgrad.studies.run.console import StudyReporter, counted
@@ -244,13 +244,14 @@ class Runner:
                 continue
             if (folder / RESULT).exists():
                 planned = planned or planned_values(self.plan.folder, self._record)
-                if problem := self._problem(folder, planned[folder.relative_to(self.plan.folder).as_posix()]):
+                name = folder.relative_to(self.plan.folder).as_posix()
+                if problem := self._problem(folder, planned[name]):
                     self.outcome.failed[folder] = problem
                     self.reporter.failed(job, problem)
                 else:
                     self.outcome.finished.add(folder)
-                    if self._kept is not None:
-                        keep_run(self.plan.folder, str(folder.relative_to(self.plan.folder)), self._kept)
+                    if self._kept is not None and (problem := why_not_kept(self.plan.folder, name, self._kept)):
+                        self.reporter.message(f"{folder} has finished, but is not kept: {problem}")
                     self.reporter.finished(job)
             elif (message := self._failed_elsewhere(folder)) is not None:
                 self.outcome.failed[folder] = message
