@@ -263,7 +263,7 @@ MUTATIONS = (
         "reparam/kernels.py",
         "(kernel_size[0] - 1) // 2, (kernel_size[1] - 1) // 2",
         "kernel_size[0] // 2, kernel_size[1] // 2",
-        ("reparam/test_kernels.py", "reparam/test_geometry.py", "reparam/test_merge.py"),
+        ("reparam/test_kernels.py", "reparam/test_geometry.py", "reparam/test_merging.py"),
     ),
     # Models and data
     Mutation(
@@ -364,14 +364,14 @@ MUTATIONS = (
         "studies/record.py",
         'if values["format"] != FORMAT:',
         "if False:",
-        ("studies/test_plan.py", "studies/run/test_runner.py"),
+        ("studies/run/test_damage.py",),
     ),
     Mutation(
         "the backbone is not part of what identifies a run",
         "studies/plan.py",
         "rest = (arm.tuned_by, arm.backbone) if arm",
         "rest = (arm.tuned_by, None) if arm",
-        ("studies/test_plan.py", "studies/paper"),
+        ("studies/test_plan.py",),
     ),
     Mutation(
         "the deviation is that of a population",

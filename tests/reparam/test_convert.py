@@ -279,7 +279,7 @@ def test_wrapped_models():
     assert isinstance(model.stem, BranchedConv2d)
 
 
-NETWORKS = [name for name in list_models() if not name.endswith("-imagenet") and "pyramid" not in name]
+NETWORKS = [name for name in list_models() if not name.endswith("-imagenet") and not name.startswith(("pyra", "convn"))]
 
 
 @pytest.mark.parametrize(

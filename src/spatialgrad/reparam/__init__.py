@@ -3,18 +3,23 @@
 Call `reparameterize_(model, DBB())` before training and `merge(model)` after it.
 """
 
-from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, named_blocks
-from spatialgrad.reparam.convert import reparameterize_
-from spatialgrad.reparam.dyrep.config import DyRepConfig
-from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep
-from spatialgrad.reparam.masked import Branches, equivalent_scaling
-from spatialgrad.reparam.merge import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
-from spatialgrad.reparam.methods import ACB, DBB, RepVGG
-from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
-from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
-from spatialgrad.reparam.repopt.multiply import RepOptScaling
-from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
-from spatialgrad.torch_utils.flops import Count, count
+from typing import TYPE_CHECKING
+
+from spatialgrad.torch_utils.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, named_blocks
+    from spatialgrad.reparam.convert import reparameterize_
+    from spatialgrad.reparam.dyrep.config import DyRepConfig
+    from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep
+    from spatialgrad.reparam.masked import Branches, equivalent_scaling
+    from spatialgrad.reparam.merging import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
+    from spatialgrad.reparam.methods import ACB, DBB, RepVGG
+    from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
+    from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
+    from spatialgrad.reparam.repopt.multiply import RepOptScaling
+    from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
+    from spatialgrad.torch_utils.flops import Count, count
 
 __all__ = [
     "ACB",
@@ -47,3 +52,5 @@ __all__ = [
     "repopt_multipliers",
     "searched_scales",
 ]
+
+__getattr__, __dir__ = import_on_use(__name__)

@@ -12,7 +12,7 @@ from spatialgrad.reparam.absorb import compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
 from spatialgrad.reparam.bn_tracing import following_batch_norms
 from spatialgrad.reparam.calibrate import calibrate_
-from spatialgrad.reparam.merge import default_tolerance, evaluate_block, largest_difference, probe_for
+from spatialgrad.reparam.merging import default_tolerance, evaluate_block, largest_difference, probe_for
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import (
     Predicate,

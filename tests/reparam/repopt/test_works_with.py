@@ -9,6 +9,7 @@ from torch import nn
 
 from spatialgrad.reparam import RepOptScaling
 from support.common import BFLOAT16_ALIKE, batches, close_weights, images, loss_of, same_weights, train_
+from support.compiling import INDUCTOR
 from support.repopt import OPTIMIZERS, ScaledNet, multiplied, multiplied_step_by_hand_, multipliers_by_hand, some_scales
 
 POWERS = list(OPTIMIZERS)
@@ -134,7 +135,7 @@ def test_channels_last(power, when):
 
 
 @pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
 @pytest.mark.parametrize("what", ["model", "step"])
 def test_compiled(power, backend, what):
     torch.compiler.reset()
