@@ -24,9 +24,9 @@ PUBLIC = {
 
 PACKAGES = {
     "models": """
-        BasicBlock Bottleneck EncoderWeightsError MobileNetV2 ModelError ModelInfo PSPNet PoseResNet PreActResNet
-        PyramidNet ResNet ResNetEncoder SEBasicBlock ShuffleNet VGG Xception create_model list_models load_encoder_
-        model_info register
+        BasicBlock Bottleneck ConvNeXt EncoderWeightsError MobileNetV2 ModelError ModelInfo PSPNet PoseResNet
+        PreActResNet PyramidNet ResNet ResNetEncoder SEBasicBlock ShuffleNet VGG Xception create_model list_models
+        load_encoder_ model_info register
     """,
     "data": """
         Augmentation Batches CorruptDataError DataError DatasetInfo FolderSplit ImageDataset MemorySplit

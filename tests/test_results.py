@@ -63,6 +63,17 @@ def by_hand():
     return found
 
 
+def interval_by_hand(scaled, plain):
+    """Mean of the paired differences and, with several seeds, its 95 % interval, in per cent."""
+    seeds = sorted(plain.keys() & scaled.keys())
+    differences = [scaled[seed] - plain[seed] for seed in seeds]
+    mean = statistics.fmean(differences)
+    if len(seeds) < 2:
+        return [mean]
+    half = stats.t.ppf(0.975, len(seeds) - 1) * statistics.stdev(differences) / len(seeds) ** 0.5
+    return [mean, mean - half, mean + half]
+
+
 def test_rows_of_the_readme_recomputed_without_our_statistics():
     rows = [row for line in (ROOT / "README.md").read_text().splitlines() if (row := ROW.fullmatch(line))]
     rows = [row for row in rows if row["dataset"] != "data set"]
@@ -73,26 +84,12 @@ def test_rows_of_the_readme_recomputed_without_our_statistics():
         for group in groups:
             plain, scaled = group["baseline"], group["sgs"]
             seeds = sorted(plain.keys() & scaled.keys())
-            differences = [scaled[seed] - plain[seed] for seed in seeds]
-            expected = [statistics.fmean(differences)]
-            if len(seeds) > 1:
-                error = statistics.stdev(differences) / len(seeds) ** 0.5
-                half = stats.t.ppf(0.975, len(seeds) - 1) * error
-                expected += [expected[0] - half, expected[0] + half]
+            expected = interval_by_hand(scaled, plain)
             means = [statistics.fmean(plain.values()), statistics.fmean(scaled.values())]
             printed = [numbers(row["plain"])[0], numbers(row["scaled"])[0], *numbers(row["gain"])]
             if len(printed) == 2 + len(expected) and int(row["n"]) == len(seeds):
                 matching.append(printed == pytest.approx([*means, *expected], abs=0.0051))
         assert sum(matching) == 1, f"no runs in results/ give the row {row[0]}"
-
-
-def interval_by_hand(scaled, plain):
-    """Mean of the paired differences and its 95 % interval, in per cent."""
-    seeds = sorted(plain.keys() & scaled.keys())
-    differences = [scaled[seed] - plain[seed] for seed in seeds]
-    mean, error = statistics.fmean(differences), statistics.stdev(differences) / len(seeds) ** 0.5
-    half = stats.t.ppf(0.975, len(seeds) - 1) * error
-    return [mean, mean - half, mean + half]
 
 
 def accuracies(study, key):

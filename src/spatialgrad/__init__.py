@@ -1,6 +1,8 @@
 """Spatial gradient scaling for any PyTorch ConvNet."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
@@ -33,30 +35,4 @@ __all__ = [
     "scaling_from_ratios",
 ]
 
-_MODULES = {
-    "Explanation": "matrices",
-    "Live": "live",
-    "NoEffectWarning": "step_hook",
-    "SpatialGradientScaling": "scaler",
-    "autocorrelation": "dependence.autocorrelation",
-    "explain": "matrices",
-    "normalized_mutual_information": "dependence.mutual_information",
-    "scale_gradients_": "step_hook",
-    "scaling_from_dependence": "matrices",
-    "scaling_from_masks": "matrices",
-    "scaling_from_ratios": "matrices",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # On first use: PyTorch takes seconds to import, and `spatialgrad --help` does not need it.
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = globals()[name] = getattr(import_module(f"{__name__}.sgs.{_MODULES[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = import_on_use(__name__)

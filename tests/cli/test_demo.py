@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.cli import demo
+from spatialgrad.cli import demo_run
 from spatialgrad.cli.demo_lemma import show_lemma
 from spatialgrad.cli.demo_price import METHODS, Price, Training, measure_prices, training_bytes
 from spatialgrad.data import load_dataset
@@ -25,7 +25,7 @@ def images():
 
 
 def test_it_shows_everything_and_draws(images, command, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "load_dataset", lambda name: load_dataset(name) and images)
+    monkeypatch.setattr(demo_run, "load_dataset", lambda name: load_dataset(name) and images)
     monkeypatch.setattr(type(images), "with_image_size", lambda self, size: self)
     out = tmp_path / "out"
     code, said = command("demo", "--epochs", "2", "--steps", "3", "--width", WIDTH, "--batch-size", "64", "--out", out)
@@ -58,7 +58,7 @@ def test_it_refuses_what_makes_no_sense(option, value, words, command):
 
 
 def test_the_lemma_holds_to_rounding_and_only_with_scaling(images):
-    result = show_lemma(images, demo.MODEL, WIDTH, steps=6)
+    result = show_lemma(images, demo_run.MODEL, WIDTH, steps=6)
     assert result.distance < 1e-11
     assert result.branched_loss == pytest.approx(result.scaled_loss, rel=1e-9)
     assert result.unscaled_distance > 0.01
@@ -66,7 +66,7 @@ def test_the_lemma_holds_to_rounding_and_only_with_scaling(images):
 
 
 def test_each_method_trains_the_same_number_of_epochs_and_scaling_adds_no_parameters(images):
-    trainings = measure_prices(images, demo.MODEL, WIDTH, batch_size=64, rounds=2)
+    trainings = measure_prices(images, demo_run.MODEL, WIDTH, batch_size=64, rounds=2)
     prices = {name: training.price for name, training in trainings.items()}
     assert {len(price.epoch_seconds) for price in prices.values()} == {2}
     plain = prices["plain"]
@@ -100,7 +100,7 @@ def test_memory_is_what_the_backward_pass_keeps():
 
 
 def test_counting_memory_does_not_change_the_network(images):
-    first, second = (Training("plain", images, demo.MODEL, WIDTH, 64) for _ in range(2))
+    first, second = (Training("plain", images, demo_run.MODEL, WIDTH, 64) for _ in range(2))
     x, y = images.train.images[:8] / 255, images.train.labels[:8]
     training_bytes(second.model, x, y)
     for name, value in first.model.state_dict().items():
@@ -109,8 +109,8 @@ def test_counting_memory_does_not_change_the_network(images):
 
 @pytest.mark.parametrize(("low", "high", "clear"), [(0.1, 2.0, True), (-1.0, 1.0, False), (-2.0, -0.1, True)])
 def test_the_quoted_result_claims_no_more_than_its_interval(low, high, clear):
-    kept = json.loads(demo.KEPT.read_text()) | {"low": low, "high": high, "difference": (low + high) / 2}
-    said = demo.kept_text(kept)
+    kept = json.loads(demo_run.KEPT.read_text()) | {"low": low, "high": high, "difference": (low + high) / 2}
+    said = demo_run.kept_text(kept)
     assert ("no clear difference" not in said) == clear
     assert kept["command"] in said
     assert f"{kept['seeds']} seeds" in said

@@ -11,14 +11,25 @@ import pytest
 
 from spatialgrad.cli.commands import COMMANDS
 from spatialgrad.cli.main import main
+from spatialgrad.cli.rows import Rows
 from spatialgrad.cli.study_tables import describe_status, describe_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
-from spatialgrad.train.config.optimizers import USUAL_LR
+from spatialgrad.train.config.optimizer_names import USUAL_LR
 from support.common import python_environment
 from support.report import arm, record, write_run
 
-HELPS = [[], *([name] for name in COMMANDS), ["study", "run"]]
+HELPS = [[], *([name] for name in COMMANDS), ["study", "run"], ["data", "get"], ["model", "show"]]
+QUICK = [
+    ["study", "list"],
+    ["study", "show", "cifar"],
+    ["model", "list"],
+    ["study", "run", "cifra", "--scale", "desk"],
+    ["train", "--model", "vgg99"],
+    ["train", "--dataset", "cifar99"],
+    ["train", "--optimizer.name", "adamm"],
+]
+"""Other commands that need names only: what there is, and mistakes."""
 
 
 def run_python(*arguments, **options):
@@ -59,13 +70,14 @@ class TestHelp:
         shown = " ".join(said.replace("│", " ").split())
         assert "Show the progress of a study, and why runs failed." in shown
 
-    @pytest.mark.parametrize("arguments", [["--help"], ["data", "--help"], ["study", "-h"], ["report", "--help"], []])
-    def test_names_and_reports_need_no_torch(self, arguments):
+    @pytest.mark.parametrize("arguments", [[], *([*names, "--help"] for names in HELPS), *QUICK], ids=" ".join)
+    def test_it_takes_less_than_a_second(self, arguments):
         code = (
             "import sys, time; from spatialgrad.cli.main import main\n"
             f"try: main({arguments!r})\n"
             "except SystemExit: pass\n"
-            "print(sorted({'torch', 'numpy', 'rich.table', 'scipy', 'matplotlib'} & set(sys.modules)))\n"
+            "heavy = 'torch numpy scipy matplotlib jinja2 lightning_fabric optuna ray timm torchvision'.split()\n"
+            "print([name for name in heavy if name in sys.modules])\n"
             "print(time.process_time() < 1)"
         )
         done = run_python("-c", code, env=python_environment())
@@ -111,6 +123,17 @@ class TestNarrowTables:
         assert "…" not in said
         assert max(map(len, said.splitlines())) <= narrow.width
         assert "1finished" in re.sub(r"\s", "", said)
+        # Columns of a few letters each could not be read: a narrow terminal gets one line per value.
+        assert ("arm: An arm with a long name 1\n" in said) == (narrow.width < 80)
+
+    def test_long_words(self, narrow):
+        rows = Rows(("Dataset", "arm", "runs"))
+        rows.add("CIFAR-100", "x" * 400, "1 finished")
+        narrow.print(rows)
+        said = narrow.file.getvalue()
+        assert said.count("x") == 400
+        assert max(map(len, said.splitlines())) <= narrow.width
+        assert ("Dataset: CIFAR-100" in said) == (narrow.width < 80)
 
 
 class TestExitCodes:
@@ -123,7 +146,14 @@ class TestExitCodes:
             ["data", "get", "cifar1000"],
             ["train", "--model", "vgg12"],
             ["study", "run", "cifer"],
+            ["study", "show", "cifer"],
             ["study", "status", "cifer"],
+            ["study", "keep", "cifer"],
+            ["model", "show", "vgg12"],
+            ["compare", "--model", "vgg12"],
+            ["compare", "--dataset", "cifar1000"],
+            ["tune", "--model", "vgg12"],
+            ["tune", "--recipe", "imagnet"],
             ["report", "cifer"],
             ["report"],
             ["resume", "nothing"],
@@ -141,16 +171,27 @@ class TestExitCodes:
         assert "Traceback" not in said
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("name", ["cifar100", "folder:not/there"])
-    @pytest.mark.parametrize("verb", ["train", "get"])
-    def test_missing_data(self, name, verb, command, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["train", "--dataset", "cifar100"],
+            ["train", "--dataset", "folder:not/there"],
+            ["compare", "--dataset", "cifar100"],
+            ["compare", "--dataset", "folder:not/there"],
+            ["tune", "--dataset", "cifar100"],
+            ["tune", "--dataset", "folder:not/there"],
+            ["study", "run", "cifar", "--scale", "desk"],
+            ["data", "get", "folder:not/there"],
+            ["data", "get", "mpii"],
+        ],
+        ids=" ".join,
+    )
+    def test_missing_data(self, arguments, command, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        if (name, verb) == ("cifar100", "get"):
-            pytest.skip("it would be downloaded")
-        arguments = ["train", "--dataset", name, "--out", "run"] if verb == "train" else ["data", "get", name]
         code, said = command(*arguments, "--data.root", tmp_path / "data")
         assert code == 66
-        assert "not/there" in said or "spatialgrad data get cifar100" in said
+        assert "not/there" in said or "spatialgrad data get cifar100" in said or "Manual download" in said
+        assert not list(tmp_path.iterdir())
 
 
 class TestReportBeforeARun:

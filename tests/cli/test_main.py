@@ -48,16 +48,3 @@ def test_without_the_extra_the_way_out_is_named():
     done = run_python("-c", code)
     assert done.returncode == 1
     assert "pip install 'spatialgrad[train]'" in done.stderr
-
-
-def test_help_loads_nothing_heavy():
-    code = (
-        "import sys; from spatialgrad.cli.main import main\n"
-        "try: main(['report', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'matplotlib', 'scipy', 'jinja2', 'lightning_fabric', 'optuna', 'ray'}\n"
-        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
-    )
-    done = run_python("-c", code)
-    assert "offline" in " ".join(done.stdout.split()), done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"

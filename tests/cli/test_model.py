@@ -153,19 +153,6 @@ def test_what_cannot_be_shown(arguments, message, command):
     assert "Traceback" not in said
 
 
-def test_help_loads_nothing_heavy():
-    code = (
-        "import sys; from spatialgrad.cli.main import main\n"
-        "try: main(['model', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = ('timm', 'torchvision', 'lightning_fabric', 'spatialgrad.train')\n"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
-    assert "list" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
-
-
 def test_the_whole_command_in_a_users_repository(user_module):  # noqa: F811
     """As the installed command starts: the working directory is not in Python's path."""
     start = (

@@ -13,7 +13,8 @@ from spatialgrad.studies.record import read_best, read_study
 from spatialgrad.studies.run.journal import open_journal
 from spatialgrad.studies.run.local import LocalLauncher
 from spatialgrad.studies.run.status import run_status
-from spatialgrad.studies.run.tuning import RANDOM_TRIALS, Tuning
+from spatialgrad.studies.run.trials import RANDOM_TRIALS
+from spatialgrad.studies.run.tuning import Tuning
 from spatialgrad.train import read_config, read_lines
 from spatialgrad.train.engine.signals import Stop
 from support.studies import results, tiny_config
@@ -121,7 +122,7 @@ def test_a_hopeless_training_really_stops(tmp_path):
         "sgs", epochs=epochs, data={"validation": 0.2, "limit": 150}, scaling={"warmup": 0, "every": 99}
     )
     said = []
-    tuning = Tuning(tmp_path, config, (1.0, 20.0), metric="accuracy", report=said.append)
+    tuning = Tuning(tmp_path, config, (1.0, 20.0), report=said.append)
     _, study = open_journal(tmp_path, "k", said.append)
     for number in range(RANDOM_TRIALS):
         study.add_trial(

@@ -15,7 +15,8 @@ from spatialgrad.data import (
     load_dataset,
     load_for,
 )
-from spatialgrad.data.registry import SOURCES
+from spatialgrad.data.names import DATASETS, task_of
+from spatialgrad.data.registry import find_source
 from spatialgrad.data.sets import fashion_mnist
 from support.data_files import write_cifar100
 
@@ -53,9 +54,9 @@ def test_list_tells_what_is_there_and_where_the_rest_would_be(tmp_path):
     assert all(bool(info.how_to_get) != info.present for info in infos.values())
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", DATASETS)
 def test_every_source_explains_itself(name, tmp_path):
-    source = SOURCES[name]
+    source = find_source(name)
     assert source.name == name
     assert source.manual(tmp_path)
     assert all(isinstance(place, Path) for place in source.places(tmp_path))
@@ -64,9 +65,9 @@ def test_every_source_explains_itself(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("-mini")])
 def test_one_that_is_missing_says_how_to_get_it(name, tmp_path, monkeypatch):
     monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", tmp_path / "debian")
-    source = SOURCES[name]
+    source = find_source(name)
     with pytest.raises(MissingDataError) as caught:
-        load_for(source.task, name, tmp_path)
+        load_for(task_of(name), name, tmp_path)
     first, *lines = str(caught.value).split("\n")
     assert first.startswith(f"{name} not found in {tmp_path}")
     expected = ["If it is in another folder: set $SPATIALGRAD_DATA or --data.root."]
@@ -81,7 +82,7 @@ def test_one_that_is_missing_says_how_to_get_it(name, tmp_path, monkeypatch):
     assert info.how_to_get == "\n".join(how).replace(f" --data.root {tmp_path}", "")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if SOURCES[name].fetch is None])
+@pytest.mark.parametrize("name", [name for name in NAMES if find_source(name).fetch is None])
 def test_one_that_cannot_be_downloaded_says_how_to_get_it(name, tmp_path):
     with pytest.raises(UnreachableError, match=f"{name} cannot be downloaded automatically.\nManual download: "):
         get_dataset_files(name, tmp_path)
@@ -94,6 +95,12 @@ def test_each_task_has_its_data_sets(tmp_path):
         load_for("pose", "cifar10", tmp_path)
     tasks = [info.task for info in list_datasets(tmp_path)]
     assert tasks == ["classification"] * 6 + ["segmentation"] * 3 + ["pose"] * 3
+
+
+def test_each_data_set_knows_the_metric_of_its_trainings(tmp_path):
+    metrics = [find_source(name).metric for name in NAMES]
+    assert metrics == ["accuracy"] * 6 + ["miou"] * 3 + ["pck", "pck", "pckh"]
+    assert find_source(f"folder:{tmp_path}").metric == "accuracy"
 
 
 def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch, tmp_path):

@@ -26,6 +26,7 @@ from support.common import (
     scale_by_hand_,
     train_,
 )
+from support.compiling import INDUCTOR
 from support.live import (
     RANGES,
     SCHEDULE,
@@ -251,7 +252,7 @@ class TestCompile:
         torch.compiler.reset()
         assert torch._dynamo.eval_frame._stance.stance == "default"
 
-    @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
     @pytest.mark.parametrize("what", ["model", "model and step", "everything"])
     def test_compiled(self, what, backend):
         model, optimizer, sgs, twin, other = twins()

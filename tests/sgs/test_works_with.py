@@ -31,6 +31,7 @@ from support.common import (
     train_,
     train_by_hand_,
 )
+from support.compiling import INDUCTOR
 
 APPLY = ["gradient", "update"]
 
@@ -335,7 +336,7 @@ class TestCompile:
     """Compiled without code generation here; the generated code is tried by the slow test."""
 
     @pytest.mark.parametrize("apply", APPLY)
-    @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
     def test_model(self, apply, backend):
         torch.compiler.reset()
         model, mine, twin, other = scaled(apply=apply)
@@ -345,7 +346,7 @@ class TestCompile:
         self.assert_close(model, twin, exact=backend == "aot_eager")
 
     @pytest.mark.parametrize("apply", APPLY)
-    @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
     @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
     def test_step(self, apply, backend, optimizer):
         torch.compiler.reset()

@@ -1,4 +1,4 @@
-"""The subcommands, each imported only when it is called: PyTorch takes seconds."""
+"""The subcommands. A module is imported when its command is named, and imports PyTorch only when that is called."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ class Command:
     """What a command with subcommands does; the others say so in their docstrings."""
     subcommands: Mapping[str, str] = field(default_factory=dict)
     """Names of the functions, by subcommand."""
-    light: bool = False
-    """Whether its module imports nothing heavy before it is called."""
     trains: bool = False
     """Whether its defaults are those of `--recipe`: the module then has a function NAME_command of a config."""
 
@@ -51,16 +49,8 @@ COMMANDS: Mapping[str, Command] = {
             "keep": "study_keep",
         },
     ),
-    "report": Command("report", light=True),
+    "report": Command("report"),
 }
-
-
-def needs_only_names(arguments: Sequence[str]) -> bool:
-    """Whether a command line only asks for the names of commands and what they do."""
-    command = COMMANDS.get(arguments[0]) if arguments else None
-    rest = arguments[1:] if command and (command.subcommands or command.light) else arguments
-    missing = not rest and not (command and command.light)
-    return missing or (bool(rest) and rest[0] in ("-h", "--help"))
 
 
 def build_app(arguments: Sequence[str]) -> SubcommandApp:

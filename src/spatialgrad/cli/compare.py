@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from spatialgrad.cli.importing import importing
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.outcome import show_report
 from spatialgrad.cli.train import RecipeName
@@ -60,7 +61,8 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
         before = read_study(folder) if (folder / STUDY).exists() else None
         # A comparison that is there keeps its methods: all of them get the seeds that are asked for.
         every = list(dict.fromkeys([*(methods_in(before) if before else ()), *methods]))
-        study = compare_study(config, every)
+        with importing():  # the data set's module
+            study = compare_study(config, every)
         launch.check_data(config)
         num_seeds = max(seeds, len(before.seeds)) if before else seeds
         flags = flags_of(config, default, without=("method.name",))

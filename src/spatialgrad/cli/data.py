@@ -7,8 +7,8 @@ from typing import Annotated, TypeAlias
 
 import tyro
 
-from spatialgrad.data import get_dataset_files, list_datasets
-from spatialgrad.data.registry import find_source
+from spatialgrad.cli.importing import importing
+from spatialgrad.data.registry import find_source, get_dataset_files, list_datasets
 from spatialgrad.train.config.validation import as_config_error
 
 PRESENT, MISSING = "✓", "·"
@@ -21,7 +21,8 @@ DataRoot: TypeAlias = Annotated[
 
 def data_list(root: DataRoot = None) -> None:
     """List the data sets, and whether they are there."""
-    sets = list_datasets(root)
+    with importing():
+        sets = list_datasets(root)
     for info in sets:
         print(f"{PRESENT if info.present else MISSING} {info.name:<20} {info.task}: {info.description}")
         print(f"  {'':<20} {info.place}")
@@ -38,6 +39,6 @@ def data_get(name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="N
         name: A name from `spatialgrad data list`, or folder:PATH to unpack an archive of class folders.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
     """
-    with as_config_error():
+    with as_config_error(), importing():
         find_source(name)
     get_dataset_files(name, root)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from spatialgrad.cli.importing import importing
+from spatialgrad.data.names import is_folder
 from spatialgrad.data.registry import find_source
-from spatialgrad.data.sets.folder import PREFIX
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.plan import Plan
 from spatialgrad.studies.run.launch import Launcher
@@ -67,8 +68,9 @@ class LaunchOptions:
         Raises:
             DataError: If it is missing, or class folders hold no images.
         """
-        source, root = find_source(config.data.name), data_root(config.data.root)
-        if self.launcher == "local" and (source.name.startswith(PREFIX) or source.locate(root) is None):
+        with importing():  # the data set's module
+            source, root = find_source(config.data.name), data_root(config.data.root)
+        if self.launcher == "local" and (is_folder(source.name) or source.locate(root) is None):
             source.load(root)
 
     def open(self, machine: MachineConfig) -> Launcher:
@@ -78,7 +80,8 @@ class LaunchOptions:
             machine: Of the runs, as `within` returns it.
         """
         if self.launcher == "ray":
-            from spatialgrad.studies.run.ray import RayLauncher
+            with importing():
+                from spatialgrad.studies.run.ray import RayLauncher
 
             return RayLauncher(
                 self.ray_address,
@@ -101,8 +104,8 @@ class LaunchOptions:
             machine: Theirs, as `within` returns it.
             keep: Folder of kept studies, in which each finished run is kept at once.
         """
-        # Optuna and Ray take a second to import.
-        from spatialgrad.studies.run.runner import check_data, run_plan
+        with importing():
+            from spatialgrad.studies.run.runner import check_data, run_plan
 
         if self.launcher == "local":
             check_data(plan)

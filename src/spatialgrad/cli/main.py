@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import metadata
-from types import FrameType
 
-from spatialgrad.cli.commands import COMMANDS, build_app, needs_only_names
+from spatialgrad.cli.commands import COMMANDS, build_app
+from spatialgrad.cli.importing import importing
 from spatialgrad.torch_utils.names import did_you_mean
-
-INTERRUPTED = 128 + signal.SIGINT
-
+from spatialgrad.train.exit_codes import exit_code_of
 
 DESCRIPTION = "Spatial gradient scaling for ConvNets. `spatialgrad --version` prints the versions."
 
@@ -26,18 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given == ["--version"]:
         print(describe_version())
         return 0
-    try:
-        if mistake := _mistyped(given):
-            print(f"spatialgrad: {mistake}", file=sys.stderr)
-            return 2
-        if needs_only_names(given):
-            build_app(given[:1]).cli(prog="spatialgrad", description=DESCRIPTION, args=given)
-            return 0
-        with _ending_quietly():
-            from spatialgrad.train.exit_codes import exit_code_of
-    except ModuleNotFoundError as error:
-        print(f"spatialgrad: the command line needs {error.name}: pip install 'spatialgrad[train]'", file=sys.stderr)
-        return 1
+    if mistake := _mistyped(given):
+        print(f"spatialgrad: {mistake}", file=sys.stderr)
+        return 2
     return exit_code_of(lambda: _run(given))
 
 
@@ -54,7 +40,7 @@ def _installed(distribution: str) -> str:
 
 
 def _run(arguments: list[str]) -> None:
-    with _ending_quietly():
+    with importing():
         app = build_app(arguments)
     app.cli(prog="spatialgrad", description=DESCRIPTION, args=arguments)
 
@@ -70,25 +56,6 @@ def _mistyped(arguments: Sequence[str]) -> str:
             return f"unknown command {argument!r}; {hint} ({', '.join(names)}); see `{path} --help`"
         names, path = list(COMMANDS[arguments[0]].subcommands), f"{path} {argument}"
     return ""
-
-
-@contextmanager
-def _ending_quietly() -> Iterator[None]:
-    """End at once and without a traceback on Ctrl-C: while packages are imported, there is nothing to save."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        os.write(2, b"spatialgrad: interrupted\n")
-        os._exit(INTERRUPTED)
-
-    try:
-        before = signal.signal(signal.SIGINT, end)
-    except ValueError:  # not in the main thread, which gets the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 if __name__ == "__main__":

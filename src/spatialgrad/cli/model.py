@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
-from torch import nn
 
+from spatialgrad.cli.importing import importing
 from spatialgrad.cli.rows import Rows
-from spatialgrad.models import ModelError, list_models, model_info
-from spatialgrad.models.outside.build import FORMS, is_outside
-from spatialgrad.models.outside.errors import describe_error
-from spatialgrad.torch_utils.flops import Count, count
-from spatialgrad.train import METHODS, ConfigError, ModelConfig
+from spatialgrad.models.outside.errors import ModelError, describe_error
+from spatialgrad.models.outside.names import FORMS, is_outside
+from spatialgrad.models.registry import list_models, model_info
+from spatialgrad.train.config.groups import ModelConfig
 from spatialgrad.train.config.options import METHOD_NAMES
 from spatialgrad.train.config.validation import check_name
-from spatialgrad.train.methods.participation import participation
-from spatialgrad.train.tasks.network import build_network
+from spatialgrad.train.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from spatialgrad.torch_utils.flops import Count
 
 TAKES_PART, LEFT_OUT = "✓", "·"
 USUAL_SIZE = 224
@@ -75,12 +78,18 @@ def model_show(
         width: Factor on all channel counts, for networks of this package.
         options: Further arguments of the network.
     """
-    check_name("method", method, METHODS)
+    check_name("method", method, METHOD_NAMES)
     numbers = {"--num-classes": num_classes, "--image-size": image_size, "--in-channels": in_channels}
     for flag, number in numbers.items():
         if number is not None and number < 1:
             raise ConfigError(f"{flag} must be at least 1, got {number}")
     config = ModelConfig(name=name, width=width, options=options)
+    with importing():
+        from spatialgrad.torch_utils.flops import count
+        from spatialgrad.train.methods import METHODS
+        from spatialgrad.train.methods.participation import participation
+        from spatialgrad.train.tasks.network import build_network
+
     model = build_network(config, num_classes=num_classes, in_channels=in_channels)
     size = (in_channels, *_image_size(name, model, image_size))
     shape = "×".join(map(str, size))

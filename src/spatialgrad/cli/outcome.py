@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from spatialgrad.cli.importing import importing
 from spatialgrad.cli.rows import Rows
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ WIDTH_OF_FILES = 160
 
 def show_report(folder: Path) -> None:
     """Write the report of a study's folder, print its first table, and where the rest is."""
-    # Matplotlib takes a second to import.
-    from spatialgrad.report.load import load_results
-    from spatialgrad.report.tables.results import build_tables
-    from spatialgrad.report.write import write_report
+    with importing():
+        from spatialgrad.report.load import load_results
+        from spatialgrad.report.tables.results import build_tables
+        from spatialgrad.report.write import write_report
 
     page = write_report([folder])
     tables = build_tables(load_results(folder))

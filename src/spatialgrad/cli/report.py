@@ -7,6 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from spatialgrad.cli.importing import importing
+
 
 def report(
     studies: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="STUDY...")],
@@ -18,6 +20,7 @@ def report(
         studies: Study folders, or names of studies whose folders are in studies/.
         out: Output folder; by default report/ in the study's folder, or beside the first of several.
     """
-    from spatialgrad.report.write import write_report
+    with importing():
+        from spatialgrad.report.write import write_report
 
     print(write_report(studies, out))

@@ -12,6 +12,7 @@ from spatialgrad.cli.data import DataRoot
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.study_tables import describe_all, describe_status, describe_study
 from spatialgrad.studies.find import find_studies
+from spatialgrad.studies.kept import keep_study
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDIES, read_study
 from spatialgrad.studies.registry import get_study, list_studies
@@ -94,8 +95,6 @@ def study_keep(study: Name, into: Path = Path("results")) -> None:
         study: Folder of the study, or its name for all folders studies/NAME-SCALE.
         into: Folder of the kept studies; each gets a folder of its own in it.
     """
-    from spatialgrad.studies.kept import keep_study
-
     for folder in find_studies(study):
         print(keep_study(folder, into))
 

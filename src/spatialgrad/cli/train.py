@@ -9,7 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from spatialgrad.train import RECIPES, TrainConfig, export_onnx, export_weights, recipe
+from spatialgrad.cli.importing import importing
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.recipes import RECIPES, recipe
 
 Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 RecipeName = Annotated[
@@ -61,8 +63,9 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
 
 
 def run_training(config: TrainConfig) -> None:
-    """Train; the engine takes seconds to import, so it is loaded only now."""
-    from spatialgrad.train import train
+    """Train."""
+    with importing():
+        from spatialgrad.train.engine.run import train
 
     train(config)
 
@@ -73,7 +76,8 @@ def resume(run: Run) -> None:
     Args:
         run: Folder of the run.
     """
-    from spatialgrad.train import resume
+    with importing():
+        from spatialgrad.train.engine.run import resume
 
     resume(run)
 
@@ -86,4 +90,7 @@ def export(run: Run, onnx: bool = False, out: Path | None = None) -> None:
         onnx: Write ONNX, and compare its output with the network's.
         out: File to write; by default model.pt or model.onnx in the run's folder.
     """
+    with importing():
+        from spatialgrad.train.export import export_onnx, export_weights
+
     print((export_onnx if onnx else export_weights)(run, out))

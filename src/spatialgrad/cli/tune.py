@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 
 import tyro
 
+from spatialgrad.cli.importing import importing
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.outcome import rows_of, terminal
 from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
-from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder, headline
+from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.own.tune import (
     FIELD,
     FIRST_SEED,
@@ -116,22 +117,14 @@ def run_tuning(
         prune: Whether hopeless trials are stopped early.
         command: The command that repeats all this.
     """
-    # Optuna takes a second to import.
-    from spatialgrad.studies.run.console import StudyReporter, counted
-    from spatialgrad.studies.run.tuning import TUNE_LOCK, Tuning
-    from spatialgrad.train.engine.signals import Stop
+    with importing():
+        from spatialgrad.studies.run.console import StudyReporter, counted
+        from spatialgrad.studies.run.tuning import TUNE_LOCK, Tuning
+        from spatialgrad.train.engine.signals import Stop
 
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
-        tuning = Tuning(
-            folder,
-            config,
-            bounds,
-            metric=headline(config),
-            prune=prune,
-            command=command,
-            report=reporter.message,
-        )
+        tuning = Tuning(folder, config, bounds, prune=prune, command=command, report=reporter.message)
         reporter.message(f"{tune_study(config, ()).title_at('own')}: {counted(num_trials, 'trial')}\n  in {folder}")
         stop.report_to(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
         tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
@@ -150,11 +143,12 @@ def run_tuning(
 def show_answer(folder: Path, config: TrainConfig) -> float:
     """Write the report of a search, print its answer, and return the k to use."""
     # Matplotlib takes a second to import.
-    from spatialgrad.report.load import load_results
-    from spatialgrad.report.tables.cells import metric_name, spread
-    from spatialgrad.report.tuning import described, explain_verdict, judge
-    from spatialgrad.report.write import write_report
-    from spatialgrad.studies.run.journal import JOURNAL
+    with importing():
+        from spatialgrad.report.load import load_results
+        from spatialgrad.report.tables.cells import metric_name, spread
+        from spatialgrad.report.tuning import described, explain_verdict, judge
+        from spatialgrad.report.write import write_report
+        from spatialgrad.studies.run.journal import JOURNAL
 
     study = load_results(folder)
     ks = dict(zip(ks_of(study.record), study.arms, strict=True))

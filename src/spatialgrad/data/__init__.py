@@ -5,15 +5,20 @@ for images, labels in train_batches(dataset, 128, seed=0, epoch=0, augmentation=
     ...
 """
 
-from spatialgrad.data.augment import Augmentation
-from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
-from spatialgrad.data.classification import FolderSplit, ImageDataset, MemorySplit, Split
-from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
-from spatialgrad.data.pose import People, PoseDataset
-from spatialgrad.data.registry import DatasetInfo, get_dataset_files, list_datasets, load_dataset, load_for
-from spatialgrad.data.segmentation import SegmentationDataset
-from spatialgrad.data.source import data_root
-from spatialgrad.data.splits import stratified_indices, validation_split
+from typing import TYPE_CHECKING
+
+from spatialgrad.torch_utils.lazy import import_on_use
+
+if TYPE_CHECKING:
+    from spatialgrad.data.augment import Augmentation
+    from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
+    from spatialgrad.data.classification import FolderSplit, ImageDataset, MemorySplit, Split
+    from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
+    from spatialgrad.data.pose import People, PoseDataset
+    from spatialgrad.data.registry import DatasetInfo, get_dataset_files, list_datasets, load_dataset, load_for
+    from spatialgrad.data.segmentation import SegmentationDataset
+    from spatialgrad.data.source import data_root
+    from spatialgrad.data.splits import stratified_indices, validation_split
 
 __all__ = [
     "Augmentation",
@@ -41,3 +46,5 @@ __all__ = [
     "train_batches",
     "validation_split",
 ]
+
+__getattr__, __dir__ = import_on_use(__name__)

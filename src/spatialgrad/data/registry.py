@@ -1,46 +1,18 @@
-"""Data sets by name. To add one, write a file with a `Source` in `sets/` and list it in `SOURCES`."""
+"""Data sets by name. To add one, write a file with a `Source` in `sets/` and list it in `names`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spatialgrad.data.classification import ImageDataset
-from spatialgrad.data.files.download import Progress
-from spatialgrad.data.sets import (
-    camvid,
-    cifar,
-    cityscapes,
-    fashion_mnist,
-    figures_mini,
-    folder,
-    imagenet,
-    lspet,
-    mpii,
-    shapes_mini,
-    streets_mini,
-)
+from spatialgrad.data.names import DATASETS, is_folder, names_for, task_of
 from spatialgrad.data.source import Source, data_root
-from spatialgrad.torch_utils.names import did_you_mean
 
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        fashion_mnist.MINI,
-        shapes_mini.SOURCE,
-        fashion_mnist.SOURCE,
-        cifar.SOURCE10,
-        cifar.SOURCE100,
-        imagenet.SOURCE,
-        streets_mini.SOURCE,
-        camvid.SOURCE,
-        cityscapes.SOURCE,
-        figures_mini.SOURCE,
-        lspet.SOURCE,
-        mpii.SOURCE,
-    )
-}
+if TYPE_CHECKING:
+    from spatialgrad.data.classification import ImageDataset
+    from spatialgrad.data.files.download import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,26 +56,26 @@ def load_for(task: str, name: str, root: str | Path | None = None) -> Any:
         MissingDataError: As for `load_dataset`.
         CorruptDataError: As for `load_dataset`.
     """
-    source = find_source(name)
-    if source.task != task:
-        fitting = ", ".join(source.name for source in SOURCES.values() if source.task == task)
-        raise ValueError(f"{name} is a data set for {source.task}, not for {task}; those are {fitting}")
-    return source.load(data_root(root))
+    if task_of(name) != task:
+        fitting = ", ".join(names_for(task))
+        raise ValueError(f"{name} is a data set for {task_of(name)}, not for {task}; those are {fitting}")
+    return find_source(name).load(data_root(root))
 
 
 def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
     """All named data sets, whether they were found, and how to get those that were not."""
     folder_of_all = data_root(root)
     infos = []
-    for source in SOURCES.values():
+    for name, entry in DATASETS.items():
+        source = find_source(name)
         place = source.locate(folder_of_all)
         infos.append(
             DatasetInfo(
-                name=source.name,
+                name=name,
                 description=source.description,
                 place=place or source.places(folder_of_all)[0],
                 present=place is not None,
-                task=source.task,
+                task=entry.task,
                 how_to_get="" if place is not None else source.how_to_get(folder_of_all),
             )
         )
@@ -129,10 +101,12 @@ def get_dataset_files(name: str, root: str | Path | None = None, *, progress: Pr
 
 
 def find_source(name: str) -> Source:
-    """The source of a data set, by its name or by `folder:PATH`."""
-    if name.startswith(folder.PREFIX) and name != folder.PREFIX:
-        return folder.source(name)
-    if name not in SOURCES:
-        hint = did_you_mean(name, SOURCES, otherwise=f"choose from {', '.join(SOURCES)} and folder:PATH")
-        raise ValueError(f"unknown data set {name!r}; {hint}")
-    return SOURCES[name]
+    """The source of a data set, by its name or by `folder:PATH`.
+
+    Raises:
+        ValueError: If no data set has this name; the message suggests the closest one.
+    """
+    task_of(name)
+    module = import_module(f"spatialgrad.data.sets.{'folder' if is_folder(name) else DATASETS[name].module}")
+    source: Source = module.source(name) if is_folder(name) else getattr(module, DATASETS[name].attribute)
+    return source

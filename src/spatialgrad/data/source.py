@@ -32,8 +32,8 @@ class Source:
     """Given the data root: downloads or extracts it and returns its place. None if it cannot be downloaded."""
     manual: Callable[[Path], str]
     """Given the data root: instructions for a manual download."""
-    task: str = "classification"
-    """The task it is for: classification, segmentation or pose."""
+    metric: str = "accuracy"
+    """The metric that a training on it is judged by."""
     repair: Callable[[Path], str] | None = None
     """Given the place of a damaged copy: what to do; by default remove it and download it again."""
     missing: Callable[[Path], str] | None = None
@@ -97,7 +97,12 @@ class Source:
 
 
 def generated(
-    *, name: str, description: str, module: Path, read: Callable[[Path], Any], task: str = "classification"
+    *,
+    name: str,
+    description: str,
+    module: Path,
+    read: Callable[[Path], Any],
+    metric: str = "accuracy",
 ) -> Source:
     """The source of a data set that the package draws: it is always there.
 
@@ -106,7 +111,7 @@ def generated(
         description: Of the data set.
         module: The file that draws it, which is its place.
         read: Draws it.
-        task: The task it is for.
+        metric: The metric that a training on it is judged by.
     """
     return Source(
         name=name,
@@ -115,7 +120,7 @@ def generated(
         read=read,
         fetch=lambda root, progress: module,
         manual=lambda root: "reinstall spatialgrad",
-        task=task,
+        metric=metric,
         repair=lambda place: "reinstall spatialgrad",
     )
 

@@ -10,6 +10,7 @@
 - `outcome`: from every layer's S to its G, and `reports` of what has no effect
 - `filters`: the current scalings, in the memory layout of the weights
 - `attachment`: which optimizers scale which convolutions
+- `apply`: where G can be applied
 - `place`: whether an optimizer needs G on the gradient or on the update
 - `step_hook`: multiply gradients or updates by G whenever the optimizer steps
 - `dependence`: the measures of spatial dependence

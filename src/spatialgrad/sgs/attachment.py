@@ -8,11 +8,12 @@ from functools import partial
 from torch import Tensor
 from torch.optim import Optimizer
 
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.sgs.filters import Filters
 from spatialgrad.sgs.layers import names_by_optimizer
 from spatialgrad.sgs.place import Place, choose_place
 from spatialgrad.sgs.reports import Reports
-from spatialgrad.sgs.step_hook import Apply, StepHook, check_not_scaled_twice
+from spatialgrad.sgs.step_hook import StepHook, check_not_scaled_twice
 from spatialgrad.torch_utils.modules import Convolution
 from spatialgrad.torch_utils.optimizers import parameter_ids
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.step_hook import Apply
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.torch_utils.optimizer_trial import Trial, try_optimizer
 
 # For optimizers that cannot be tried.

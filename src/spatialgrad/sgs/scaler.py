@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.sgs.attachment import Attachment
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
 from spatialgrad.sgs.filters import Filters
@@ -26,7 +27,6 @@ from spatialgrad.sgs.outcome import Outcome, outcome_of
 from spatialgrad.sgs.passes import check_observable
 from spatialgrad.sgs.reports import Reports
 from spatialgrad.sgs.settings import EVERY, WARMUP, check_settings, kind_of, live_schedule, shared_settings
-from spatialgrad.sgs.step_hook import Apply
 from spatialgrad.torch_utils.distributed import check_agreement
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model

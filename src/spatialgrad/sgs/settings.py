@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.live import Live
 from spatialgrad.sgs.matrices import check_k
 from spatialgrad.sgs.measure import check_dependence
-from spatialgrad.sgs.step_hook import APPLY
 from spatialgrad.torch_utils.modules import Convolution
 from spatialgrad.torch_utils.numbers import bytes_of, is_count
 
@@ -34,8 +34,8 @@ def check_settings(
         raise ValueError(
             f"Invalid schedule: warmup={warmup!r} must be an integer from 0 on and every={every!r} one from 1 on."
         )
-    if apply not in APPLY:
-        raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(APPLY)}.")
+    if apply not in get_args(Apply):
+        raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(get_args(Apply))}.")
     if memory is not None:
         bytes_of(memory)
     if live_schedule(live) is None:

@@ -7,19 +7,17 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.sgs.matrices import check_scaling
 from spatialgrad.torch_utils.distributed import local_part
 from spatialgrad.torch_utils.modules import named_convolutions, plain_name
 from spatialgrad.torch_utils.optimizers import act_on_gradients
-
-Apply = Literal["gradient", "update", "auto"]
-APPLY = ("gradient", "update", "auto")
 
 # More backward passes without a step than any gradient accumulation has.
 PATIENCE = 1000

@@ -4,41 +4,42 @@ result = train(recipe("cifar_appendix"))
 model = load_model("runs/vgg11-cifar100-sgs-seed0")
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
-from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
-from spatialgrad.train.config.options import (
-    DyRepGroup,
-    MethodConfig,
-    PoseConfig,
-    RepOptGroup,
-    ScalingConfig,
-    SegmentationConfig,
-)
-from spatialgrad.train.errors import (
-    CheckpointError,
-    ConfigError,
-    DamagedFileError,
-    DeployError,
-    DivergedError,
-    FolderInUseError,
-    InterruptedTraining,
-    OtherConfigError,
-    StorageError,
-    TrainError,
-)
-from spatialgrad.train.export import export_onnx, export_weights, load_model
-from spatialgrad.train.methods import METHODS, register_method
-from spatialgrad.train.methods.base import Method
-from spatialgrad.train.recipes import RECIPES, recipe
-from spatialgrad.train.runs.folder import read_config, read_lines
-from spatialgrad.train.runs.result import Result, read_result
-from spatialgrad.train.tasks import TASKS, register_task
-from spatialgrad.train.tasks.base import Task
+from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
+    from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
+    from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
+    from spatialgrad.train.config.options import (
+        DyRepGroup,
+        MethodConfig,
+        PoseConfig,
+        RepOptGroup,
+        ScalingConfig,
+        SegmentationConfig,
+    )
     from spatialgrad.train.engine.run import resume, train
+    from spatialgrad.train.errors import (
+        CheckpointError,
+        ConfigError,
+        DamagedFileError,
+        DeployError,
+        DivergedError,
+        FolderInUseError,
+        InterruptedTraining,
+        OtherConfigError,
+        StorageError,
+        TrainError,
+    )
+    from spatialgrad.train.export import export_onnx, export_weights, load_model
+    from spatialgrad.train.methods import METHODS, register_method
+    from spatialgrad.train.methods.base import Method
+    from spatialgrad.train.recipes import RECIPES, recipe
+    from spatialgrad.train.runs.folder import read_config, read_lines
+    from spatialgrad.train.runs.result import Result, read_result
+    from spatialgrad.train.tasks import TASKS, register_task
+    from spatialgrad.train.tasks.base import Task
 
 __all__ = [
     "METHODS",
@@ -83,11 +84,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the engine on demand: Lightning Fabric takes seconds to import, and configs do not need it."""
-    if name in ("resume", "train"):
-        from spatialgrad.train.engine import run
-
-        return getattr(run, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = import_on_use(__name__)

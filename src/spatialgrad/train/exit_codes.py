@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from spatialgrad.data import DataError
+from spatialgrad.data.errors import DataError
 from spatialgrad.train.errors import InterruptedTraining, TrainError
 
 EXIT_NO_DATA = 66

@@ -155,6 +155,15 @@ def test_one_byte_per_answer_is_given_up(server, tmp_path):
     assert len(server.requests) == 4
 
 
+def test_the_same_bytes_again_and_again_are_given_up(server, tmp_path):
+    """A server without ranges that breaks off early every other time would otherwise count as making progress."""
+    server.ranges = False
+    server.cut_after = [400_000, 1] * 50
+    with pytest.raises(UnreachableError, match=r"cannot be reached .*bytes are kept"):
+        download(_remote(server), tmp_path, progress=silent)
+    assert len(server.requests) == 4
+
+
 def test_a_transfer_that_is_too_slow_is_given_up(server, tmp_path, monkeypatch):
     monkeypatch.setattr("spatialgrad.data.files.download.TIMEOUT", 0.2)
     stopped = threading.Event()

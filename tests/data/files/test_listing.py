@@ -62,11 +62,12 @@ def test_a_file_that_vanished_is_named(place):
             read(0)
 
 
+@pytest.mark.timeout(60)
 def test_a_pipe_does_not_block(tmp_path):
     (tmp_path / "val").mkdir()
     os.mkfifo(tmp_path / "val/3.jpg")
     files = find_files(tmp_path, ["val/*"])
-    # A writer, so that opening the pipe would not block this test but give an empty file.
+    # A writer, so that opening the pipe would not block: this test would fail before it waits for content.
     writer = os.open(tmp_path / "val/3.jpg", os.O_RDWR | os.O_NONBLOCK)
     try:
         for read in (files.open, files.read):

@@ -2,6 +2,7 @@
 
 import hashlib
 import lzma
+import os
 import pickle
 import shutil
 import tarfile
@@ -14,6 +15,7 @@ import torch
 
 from spatialgrad.data import (
     CorruptDataError,
+    DataError,
     MissingDataError,
     get_dataset_files,
     load_dataset,
@@ -137,6 +139,25 @@ def test_a_missing_file_is_named(root):
     (root / "cifar-10-batches-py" / "data_batch_4").unlink()
     with pytest.raises(MissingDataError, match="cifar-10-batches-py has no file data_batch_4"):
         load_dataset("cifar10", root)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar-100-python/train", "has no file train"),
+        ("cifar-100-python.tar.gz", "cifar-100-python.tar.gz is neither a folder nor a tar archive"),
+    ],
+)
+def test_a_pipe_does_not_block(root, name, message):
+    """Nobody writes to it: whoever opened it would wait forever."""
+    if name.endswith(".gz"):
+        shutil.rmtree(root / "cifar-100-python")
+    else:
+        (root / name).unlink()
+    os.mkfifo(root / name)
+    with pytest.raises(DataError, match=message):
+        load_dataset("cifar100", root)
 
 
 def test_a_damaged_archive_is_named_with_the_way_out(root):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from PIL import Image
 
 from spatialgrad.data import (
     CorruptDataError,
@@ -125,6 +126,24 @@ def test_a_damaged_image_is_named_whoever_decodes_it(tree, num_workers, content)
         _all(data, num_workers=num_workers)
     assert str(caught.value).startswith(f"{path} cannot be decoded")
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_small_file_of_a_huge_image_is_named_and_not_decoded(tree):
+    path = tree / "val" / "dog" / "dog_1.JPEG"
+    Image.new("1", (13_300, 13_300)).save(path, "PNG")
+    assert path.stat().st_size < 100_000
+    with pytest.raises(CorruptDataError, match=r"dog_1\.JPEG has 13,300 × 13,300 pixels, more than 89,000,000"):
+        _all(load_dataset(f"folder:{tree}", image_size=16))
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_among_the_images_is_named_and_does_not_block(tree):
+    path = tree / "val" / "dog" / "dog_1.JPEG"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match=r"dog_1\.JPEG cannot be read \(it is not a regular file\)"):
+        _all(load_dataset(f"folder:{tree}", image_size=16))
 
 
 def test_an_image_that_vanished_is_named(tree):

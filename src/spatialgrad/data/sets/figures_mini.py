@@ -129,5 +129,5 @@ SOURCE = generated(
     description=f"{NUM_TRAIN} + {NUM_TEST} drawn people, 14 joints",
     module=Path(__file__),
     read=read,
-    task="pose",
+    metric=SKELETON.metric,
 )

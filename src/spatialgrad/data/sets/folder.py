@@ -12,9 +12,9 @@ from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, stem
 from spatialgrad.data.files.download import Progress
 from spatialgrad.data.files.listing import IMAGE_SUFFIXES, FileList, find_files
+from spatialgrad.data.names import FOLDER
 from spatialgrad.data.source import Source, get_command
 
-PREFIX = "folder:"
 TEST_NAMES = ("val", "valid", "validation", "test")
 """Names of the folder of test images; `test` last, because ImageNet's has no classes."""
 
@@ -48,7 +48,7 @@ def read(place: Path, *, name: str | None = None, title: str | None = None) -> I
         return FolderSplit(files.select([index for *_, index in chosen]), labels)
 
     return ImageDataset(
-        name=name or f"{PREFIX}{place}",
+        name=name or f"{FOLDER}{place}",
         description=f"{title or place.name.removesuffix('.tar')}, {len(class_names)} classes",
         train=split_of("train"),
         test=split_of(test_name),
@@ -79,7 +79,7 @@ def _find_images(place: Path) -> tuple[FileList, list[tuple[str, str, str, int]]
 
 def source(name: str) -> Source:
     """The source of `folder:PATH`, where PATH is a folder or an archive."""
-    path = Path(name.removeprefix(PREFIX)).expanduser()
+    path = Path(name.removeprefix(FOLDER)).expanduser()
     readable_as_it_is = path.name.endswith(".tar") or not is_archive(path)
 
     def extracted(root: Path) -> Path:

@@ -118,5 +118,5 @@ SOURCE = Source(
     read=read,
     fetch=None,
     manual=lambda root: f"extract lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
-    task="pose",
+    metric=SKELETON.metric,
 )

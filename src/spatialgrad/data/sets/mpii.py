@@ -96,5 +96,5 @@ SOURCE = Source(
         "download images and annotations from http://human-pose.mpi-inf.mpg.de; put the images into "
         f"{root / 'mpii/images'} and {MAT_NAME} (or annot/train.h5 and annot/valid.h5) into {root / 'mpii'}"
     ),
-    task="pose",
+    metric=SKELETON.metric,
 )

@@ -141,5 +141,5 @@ SOURCE = generated(
     description=f"{NUM_TRAIN} + {NUM_TEST} drawn street scenes of 120×88, 7 pixel classes",
     module=Path(__file__),
     read=read,
-    task="segmentation",
+    metric="miou",
 )

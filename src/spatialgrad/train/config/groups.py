@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from spatialgrad.data.registry import SOURCES, find_source
-from spatialgrad.models import list_models, model_info
-from spatialgrad.models.outside.build import check_form, is_outside
-from spatialgrad.models.registry import NOT_PRETRAINED
+from spatialgrad.data.names import names_for, task_of
+from spatialgrad.models.outside.names import check_form, is_outside
+from spatialgrad.models.registry import NOT_PRETRAINED, list_models, model_info
 from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
 from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
 from spatialgrad.train.config.options import (
@@ -116,7 +115,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         with as_config_error():
-            find_source(self.name)
+            task_of(self.name)
         at_least(1, self, "data", "batch_size", "limit", "test_limit")
         if self.image_size is not None:
             sides = (self.image_size,) if isinstance(self.image_size, int) else tuple(self.image_size)
@@ -160,7 +159,8 @@ class MachineConfig:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"] = "32-true"
     """Floating-point precision, as in Lightning Fabric."""
     channels_last: bool | Literal["auto"] = "auto"
-    """Channels-last memory format; auto uses it where it is faster: on CPUs, and on GPUs in reduced precision."""
+    """Channels-last memory format; auto uses it where it is faster: on CPUs, unless the network has strided 1×1 kernels
+    over fewer than 16 channels, and on GPUs in reduced precision."""
     compile: bool = False
     """Compile the network with torch.compile: slower to start, faster to run."""
     workers: int = 0
@@ -202,8 +202,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_name("task", self.task, TASK_NAMES)
         self._check_fit("model", self.model.name, self.model.task, list_models(task=self.task))
-        names = [source.name for source in SOURCES.values() if source.task == self.task]
-        self._check_fit("dataset", self.data.name, find_source(self.data.name).task, names)
+        self._check_fit("dataset", self.data.name, task_of(self.data.name), names_for(self.task))
         if self.task == "classification":
             size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from tyro.conf import arg
 
 from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
-from spatialgrad.train.config.optimizers import USUAL_LR, check_optimizer_name, usual_lr
+from spatialgrad.train.config.optimizer_names import USUAL_LR, check_optimizer_name
 from spatialgrad.train.config.validation import at_least, check_name, require
 
 OPTIMIZER_FLAGS = {
@@ -65,7 +65,12 @@ class OptimizerConfig:
     @property
     def learning_rate(self) -> float:
         """The peak learning rate: `lr`, or the optimizer's default."""
-        return usual_lr(self.name) if self.lr is None else self.lr
+        if self.lr is not None:
+            return self.lr
+        # PyTorch takes seconds to import.
+        from spatialgrad.train.config.optimizers import usual_lr
+
+        return usual_lr(self.name)
 
     @property
     def parsed_options(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Annotated, ClassVar, get_args
 
 from tyro.conf import arg
 
-from spatialgrad.reparam import DyRepConfig
-from spatialgrad.sgs.step_hook import Apply
+from spatialgrad.reparam.dyrep.config import DyRepConfig
+from spatialgrad.sgs.apply import Apply
 from spatialgrad.train.config.validation import as_config_error, at_least, check_name, flag, require
 
 METHOD_NAMES = [

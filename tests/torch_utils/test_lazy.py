@@ -1,0 +1,79 @@
+"""Packages that import their names on use: what they export, and what is imported before."""
+
+import compileall
+import importlib
+import pkgutil
+import sys
+
+import pytest
+
+import spatialgrad
+from spatialgrad.torch_utils.lazy import import_on_use
+
+LAZY = ["spatialgrad", *(f"spatialgrad.{name}" for name in ("models", "data", "reparam", "train"))]
+PACKAGE = """
+from typing import TYPE_CHECKING
+from spatialgrad.torch_utils.lazy import import_on_use
+if TYPE_CHECKING:
+    from lazy_package.inner import VALUE
+__getattr__, __dir__ = import_on_use(__name__)
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with one name, in a folder that Python looks into."""
+    folder = tmp_path / "lazy_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    (folder / "inner.py").write_text("VALUE = object()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in ("lazy_package", "lazy_package.inner"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_everything_public_is_found(name):
+    package = importlib.import_module(name)
+    assert set(package.__all__) <= set(dir(package))
+    for each in package.__all__:
+        assert getattr(package, each) is getattr(package, each)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_no_name_is_that_of_a_module(name):
+    """Importing the module would put it in the place of what is exported."""
+    package = importlib.import_module(name)
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert not modules & set(package.__all__)
+
+
+def test_a_module_is_imported_when_its_name_is_used(package):
+    found = importlib.import_module("lazy_package")
+    assert "VALUE" in dir(found)
+    assert "lazy_package.inner" not in sys.modules
+    assert found.VALUE is sys.modules["lazy_package.inner"].VALUE
+    assert vars(found)["VALUE"] is found.VALUE  # the next time, nothing is looked up
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'spatialgrad' has no attribute 'nothing'"):
+        spatialgrad.nothing  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from spatialgrad.models import nothing")
+
+
+def test_without_its_source_it_says_so(package):
+    compileall.compile_dir(package, quiet=1, legacy=True)
+    for file in package.glob("*.py"):
+        file.unlink()
+    found = importlib.import_module("lazy_package")
+    with pytest.raises(ImportError, match="the source of lazy_package is missing"):
+        found.VALUE  # noqa: B018
+
+
+def test_it_is_a_pair_of_functions():
+    get, names = import_on_use("spatialgrad")
+    assert get("explain") is spatialgrad.explain
+    assert "explain" in names()
