@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
-from results_own import live_sentence, regimes_table
+from results_own import live_sentence, regimes_table, with_interval
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
@@ -100,7 +100,7 @@ def gains_table(found: list[Row]) -> str:
         each = row.comparison
         lines.append(
             f"| {row.dataset} | {row.network} | {each.n} | {spread(row.plain)} | {spread(row.scaled)} "
-            f"| {_bold(_gain(each), each.better)} | {_p(each)} |"
+            f"| {_bold(with_interval(each), each.better)} | {_p(each)} |"
         )
     return "\n".join(lines)
 
@@ -122,7 +122,7 @@ def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
             row = by_method[method]
             lines.append(
                 f"| {method} | {row.comparison.n} | {spread(row.scaled)} "
-                f"| {_bold(_gain(row.comparison), row.comparison.better)} | {measured} |"
+                f"| {_bold(with_interval(row.comparison), row.comparison.better)} | {measured} |"
             )
         else:
             lines.append(f"| {method} | | not measured yet | | {measured} |")
@@ -228,12 +228,6 @@ def _network(arm: ArmResults) -> str:
     model = _config(arm)["model"]
     width = FRACTIONS.get(model["width"], f"{model['width']:g}")
     return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
-
-
-def _gain(comparison: Comparison) -> str:
-    if comparison.low is None or comparison.high is None:
-        return signed(comparison.difference)
-    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
 
 
 def _p(comparison: Comparison) -> str:

@@ -10,6 +10,13 @@ from spatialgrad.report.tables.results import compare_all
 NOT_YET = "not measured yet"
 
 
+def with_interval(comparison: Comparison) -> str:
+    """A difference with its 95 % interval, if there is one."""
+    if comparison.low is None or comparison.high is None:
+        return signed(comparison.difference)
+    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+
+
 def live_sentence(studies: list[StudyResults]) -> str:
     """Accuracy with scalings that are measured live, beside the paper's procedure."""
     study = _named("live", studies)
@@ -59,7 +66,5 @@ def _named(name: str, studies: list[StudyResults]) -> StudyResults | None:
 
 
 def _interval(comparison: Comparison) -> str:
-    if comparison.low is None or comparison.high is None:
-        return signed(comparison.difference)
-    text = f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+    text = with_interval(comparison)
     return f"**{text}**" if comparison.supported else text
