@@ -68,6 +68,7 @@ def study_run(
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
         note: A remark to show in the report.
         keep: Keep each run as a small file in this folder as soon as it finishes, as `spatialgrad study keep` does.
+            Runs that are already kept there, by this study or another one, are not trained again.
     """
     study, machine = get_study(name), launch.within(MachineConfig())
     changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}

@@ -102,7 +102,7 @@ def keep_run(study: Path, name: str, target: Path) -> Path:
         DamagedFileError: If another of its files cannot be read.
     """
     folder, path = study / name, kept_file(target, name)
-    config = _portable(read_config(folder), study)
+    config = portable_values(read_config(folder), study)
     environment = read_json(folder / ENVIRONMENT)
     values = {
         "format": FORMAT,
@@ -173,7 +173,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
             place = study / name
             if place.resolve().is_relative_to(study.resolve()) and kept_file(folder, name).exists():
                 place.mkdir(parents=True, exist_ok=True)
-                _unpack(kept_file(folder, name), place)
+                unpack_run(kept_file(folder, name), place)
         _copy_choices(record, folder, study)
         yield study
 
@@ -196,16 +196,7 @@ def digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
-def _copy_choices(record: StudyRecord, source: Path, target: Path) -> None:
-    """Copy what the searches of a study have chosen."""
-    for search in record.searches:
-        if (chosen := best_file(source, search.name)).is_file():
-            copy = best_file(target, search.name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(chosen, copy)
-
-
-def _portable(config: TrainConfig, study: Path) -> dict[str, Any]:
+def portable_values(config: TrainConfig, study: Path) -> dict[str, Any]:
     """A config without paths of the machine: those of other runs are relative to the study's folder."""
     values = to_dict(config)
     values["out"], values["data"]["root"] = None, None
@@ -216,7 +207,8 @@ def _portable(config: TrainConfig, study: Path) -> dict[str, Any]:
     return to_dict(from_dict(values))
 
 
-def _unpack(path: Path, place: Path) -> None:
+def unpack_run(path: Path, place: Path) -> None:
+    """Write a kept run into a run's folder; one that cannot be read gets a result that says so."""
     try:
         values = read_kept(path)
     except ConfigError as error:
@@ -228,6 +220,15 @@ def _unpack(path: Path, place: Path) -> None:
         entries = values.get(name)
         lines = [json.dumps(entry) for entry in (entries if isinstance(entries, list) else ())]
         (place / name).write_text("".join(f"{line}\n" for line in lines))
+
+
+def _copy_choices(record: StudyRecord, source: Path, target: Path) -> None:
+    """Copy what the searches of a study have chosen."""
+    for search in record.searches:
+        if (chosen := best_file(source, search.name)).is_file():
+            copy = best_file(target, search.name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(chosen, copy)
 
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -24,6 +24,7 @@ from spatialgrad.studies.record import STUDY, read_study, start_field
 from spatialgrad.studies.run.console import StudyReporter, counted
 from spatialgrad.studies.run.folders import planning, prepare
 from spatialgrad.studies.run.launch import Ended, Launcher
+from spatialgrad.studies.run.restore import restore_runs
 from spatialgrad.studies.run.search import GridSearch
 from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, read_failure, read_headline, record_failure
 from spatialgrad.train.config.io import with_values
@@ -65,7 +66,8 @@ def run_plan(
         plan: The runs.
         launcher: Starts them.
         processes: Number of processes per run.
-        keep: Folder of kept studies, in which each finished run is kept at once; see `spatialgrad.studies.kept`.
+        keep: Folder of kept studies, in which each finished run is kept at once; see `spatialgrad.studies.kept`. Runs
+            that are already kept there are restored instead of trained.
         console: Where to report; by default the standard output.
 
     Raises:
@@ -136,8 +138,10 @@ class Runner:
                 record = record.joined(read_study(plan.folder))
             record.write(plan.folder)
             self._kept = None if keep is None else keep / plan.folder.resolve().name
-            if self._kept is not None:
+            if keep is not None and self._kept is not None:
                 keep_record(record, self._kept)
+                if restored := restore_runs(plan, keep, reporter.message):
+                    reporter.message(f"{counted(len(restored), 'finished run')} restored from {keep}, without weights")
             self._record = record
             self._searches = [GridSearch(plan.folder, record, reporter.message) for record in plan.searches]
 
