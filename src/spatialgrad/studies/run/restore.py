@@ -36,9 +36,8 @@ def restore_runs(plan: Plan, keep: Path, complain: Callable[[str], None]) -> lis
             complain(f"not restored: {error}")
     restored = []
     for job in missing:
-        path = kept.get(digest(portable_values(job.config, plan.folder)))
-        if path is not None:
-            _restore(path, job.folder)
+        if same := kept.get(digest(portable_values(job.config, plan.folder))):
+            _restore(same, job.folder)
             restored.append(job)
     return restored
 
