@@ -24,6 +24,7 @@ from spatialgrad.report.statistics import Comparison, Summary, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.kept import unpacked
+from spatialgrad.studies.own.rivals import EPOCHS
 from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +39,23 @@ COST, OVERHEAD = RESULTS / "cost.json", RESULTS / "overhead.json"
 QUOTED = ROOT / "src" / "spatialgrad" / "cli" / "desk_result.json"
 """The result that the demonstration quotes; it is shipped with the package, the runs are not."""
 MARKED = re.compile(r"(?P<begin><!-- results: (?P<name>[a-z-]+) -->).*?(?P<end>\n<!-- end of results -->)", re.DOTALL)
-NETWORKS = {"vgg11-linear": "VGG-11", "resnet18": "ResNet-18", "preactresnet18": "PreActResNet-18"}
+NETWORKS = {
+    "vgg11-linear": "VGG-11",
+    "resnet18": "ResNet-18",
+    "preactresnet18": "PreActResNet-18",
+    "mobilenetv2": "MobileNetV2",
+    "convnext-atto": "ConvNeXt-Atto",
+}
 FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
-METHODS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", "dbb": "DBB", "dyrep": "DyRep"}
+METHODS = {
+    "baseline": "plain",
+    "sgs": "SGS",
+    "repopt": "RepOpt",
+    "acb": "ACB",
+    "repvgg": "RepVGG",
+    "dbb": "DBB",
+    "dyrep": "DyRep",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +63,8 @@ class Row:
     """A method on a data set and a network, beside plain training."""
 
     study: str
+    group: tuple[str, ...]
+    label: str
     dataset: str
     network: str
     method: str
@@ -79,6 +96,8 @@ def rows(studies: list[StudyResults]) -> list[Row]:
             found.append(
                 Row(
                     study=study.record.name,
+                    group=arm.group,
+                    label=arm.record.label,
                     dataset=_dataset(arm),
                     network=_network(arm),
                     method=METHODS.get(name := _config(arm)["method"]["name"], name),
@@ -106,8 +125,10 @@ def gains_table(found: list[Row]) -> str:
 
 
 def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
-    """Every method on CIFAR-100, with what a step of it costs."""
-    of = [row for row in found if row.study == "cifar" and row.dataset.startswith("CIFAR-100")]
+    """Every method on CIFAR-100 for the same number of epochs, with what a step of it costs."""
+    rivals = [row for row in found if row.study == "rivals" and row.group == (EPOCHS,)]
+    cifar = [row for row in found if row.study == "cifar" and row.dataset.startswith("CIFAR-100")]
+    of = [*(row for row in rivals if row.label == row.method), *cifar]
     lines = [
         "| method | seeds | accuracy (%) | gain over plain, 95 % interval | time of a step | training parameters |",
         "|---|---|---|---|---|---|",

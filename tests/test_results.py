@@ -132,6 +132,35 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
+def test_methods_recomputed_without_our_statistics(filled):
+    """Accuracies and gains at equal epochs, from Table 1's study where it has the method, else from the rivals'."""
+    names = {"baseline": "plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
+    values = {}
+    for study in ("rivals-desk", "cifar-desk"):
+
+        def key(config, study=study):
+            kept = config["data"]["name"] == "cifar100" and config["budget"]["epochs"] == 30
+            first = config["repopt"]["scales"] is None or config["method"]["name"] == "repopt"
+            return (study, names.get(name := config["method"]["name"], name.upper())) if kept and first else None
+
+        values |= accuracies(study, key)
+    recomputed = 0
+    for line in filled["methods"].splitlines()[2:]:
+        method, seeds, accuracy, gain, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+        if seeds:
+            study = next(study for study in ("cifar-desk", "rivals-desk") if (study, method) in values)
+            found = list(values[study, method].values())
+            mean, std = numbers(accuracy)
+            assert (mean, std) == (
+                pytest.approx(statistics.fmean(found), abs=0.0051),
+                pytest.approx(statistics.stdev(found), abs=0.0051),
+            )
+            expected = interval_by_hand(values[study, method], values[study, "plain"]) if method != "plain" else []
+            assert numbers(gain) == pytest.approx(expected, abs=0.0051)
+            recomputed += 1
+    assert recomputed == len({method for _, method in filter(None, values)})
+
+
 def test_costs_recomputed(filled):
     cost = json.loads((ROOT / "results" / "cost.json").read_text())["methods"]
     for line in filled["methods"].splitlines()[2:]:
