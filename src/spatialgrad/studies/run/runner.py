@@ -66,8 +66,7 @@ def run_plan(
         plan: The runs.
         launcher: Starts them.
         processes: Number of processes per run.
-        keep: Folder of kept studies, in which each finished run is kept at once; see `spatialgrad.studies.kept`. Runs
-            that are already kept there are restored instead of trained.
+        keep: Folder of kept studies: finished runs are kept there at once, and runs that are there are restored.
         console: Where to report; by default the standard output.
 
     Raises:
