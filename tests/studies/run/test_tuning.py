@@ -4,6 +4,7 @@ The launcher here writes what a training would write, at once; real trainings ar
 """
 
 import json
+import shutil
 import signal
 from contextlib import ExitStack
 from dataclasses import replace
@@ -300,6 +301,38 @@ def test_a_damaged_result_of_a_trial_is_named(tmp_path, content):
     search, second = run(tmp_path, 3)
     assert second.started[0] == first.started[1]
     assert all(each.value is not None for each in search.trials)
+
+
+def test_a_result_of_another_trial_is_refused(tmp_path):
+    """As if a folder had been copied over another one before the search had noted its result."""
+    stop = Stop()
+    first = Scripted(stop=stop, stop_after=2)
+    with pytest.raises(InterruptedTraining):
+        run(tmp_path, 3, first, stop)
+    finished, interrupted = first.started
+    shutil.rmtree(interrupted)
+    shutil.copytree(finished, interrupted)
+    with pytest.raises(OtherConfigError, match=rf"{interrupted}: config\.json is that .*--scaling\.k: 5\."):
+        run(tmp_path, 3)
+    shutil.rmtree(interrupted)
+    search, second = run(tmp_path, 3)
+    assert second.started[0] == interrupted
+    assert [each.value for each in search.trials] == [quality(each.k) for each in search.trials]
+
+
+def test_a_rebuilt_journal_without_a_damaged_trial(tmp_path):
+    """The trial is named, its folder is left alone, and no other trial gets the result of a wrong k."""
+    run(tmp_path, 3)
+    (tmp_path / JOURNAL).unlink()
+    damaged, said = tmp_path / "searches/k/trial-001/seed0", []
+    (damaged / "config.json").write_text("{")
+    before = (damaged / "result.json").read_bytes()
+    search, launcher = run(tmp_path, 4, said=said)
+    assert any(line.startswith(f"{damaged} is left out") and "config.json" in line for line in said)
+    assert len(launcher.started) == 2
+    assert len({each.folder for each in search.trials} | {damaged}) == 5
+    assert [each.value for each in search.trials] == [quality(each.k) for each in search.trials]
+    assert (damaged / "result.json").read_bytes() == before
 
 
 def test_a_folder_of_another_search_is_left_alone(tmp_path):

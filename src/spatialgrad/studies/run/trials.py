@@ -7,12 +7,13 @@ is rebuilt from the folders.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.studies.files import number, read_object, whole
+from spatialgrad.studies.files import number, read_object, short, whole
 from spatialgrad.studies.own.tune import FIELD, SEARCH, rounded
 from spatialgrad.studies.run.journal import open_journal, quiet
 from spatialgrad.studies.run.status import read_headline
@@ -57,7 +58,7 @@ class Trials:
         bounds: Smallest and largest k.
         metric: Name of the headline metric.
         prune: Whether hopeless trials are stopped early.
-        report: Called with a line of text if the journal is damaged.
+        report: Called with a line of text if the journal, or a trial that it is rebuilt from, is damaged.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Trials:
         from optuna.distributions import BaseDistribution, FloatDistribution
 
         self._folder, self._config, self._bounds, self._metric = folder, config, bounds, metric
+        self._report = report
         self._distributions: dict[str, BaseDistribution] = {FIELD: FloatDistribution(*bounds, log=True)}
         self._storage, self._study = open_journal(folder, SEARCH, report)
         self._study.pruner = self._pruner(prune)
@@ -168,7 +170,8 @@ class Trials:
             try:
                 k = float(flatten(read_object(folder / CONFIG))[FIELD])
                 headline = read_headline(folder)
-            except (DamagedFileError, FileNotFoundError, KeyError, TypeError, ValueError):
+            except (DamagedFileError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
+                self._report(f"{folder} is left out of the rebuilt journal ({short(error)}).")
                 continue
             self._study.add_trial(
                 create_trial(
@@ -204,9 +207,12 @@ class Trials:
         )
 
     def _folder_of(self, trial: FrozenTrial) -> Path:
-        # By its number only at first: in a journal that was rebuilt, the numbers may be others.
-        place = trial.user_attrs.get(RUN) or f"searches/{SEARCH}/trial-{trial.number:03d}/seed{self._config.seed}"
-        return self._folder / place
+        if place := trial.user_attrs.get(RUN):
+            return self._folder / str(place)
+        # By its number at first; in a journal that was rebuilt, another trial may have the folder of that number.
+        taken = {each.user_attrs.get(RUN) for each in self._study.get_trials(deepcopy=False)}
+        places = (f"searches/{SEARCH}/trial-{n:03d}/seed{self._config.seed}" for n in itertools.count(trial.number))
+        return self._folder / next(place for place in places if place not in taken)
 
     def _get(self, number: int) -> FrozenTrial:
         return next(trial for trial in self._study.get_trials(deepcopy=False) if trial.number == number)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spatialgrad.studies.errors import FailedRunsError
+from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.own.tune import FIELD, check_same_search, first_record, label, search_in, with_k
 from spatialgrad.studies.plan import Job
 from spatialgrad.studies.record import STUDY, PointRecord, RunRecord, StudyRecord, read_study
@@ -152,11 +153,15 @@ class Tuning:
             return
         try:
             headline = read_headline(ended.folder)
+            problem = "" if headline is None else self._how_it_differs(ended.folder)
         except DamagedFileError as error:
             launcher.stop()
             raise DamagedFileError(
                 f"{ended.folder}: {error}. Restore the file, or delete {RESULT} to finish the trial again."
             ) from error
+        if problem:
+            launcher.stop()
+            raise OtherConfigError(f"{ended.folder}: {problem}. Move the folder away to train the trial again.")
         if headline is not None:
             self._trials.complete(number, headline.value)
             self._line(number, f"{self._format(headline.value)} in {duration(headline.seconds)}", num_trials)
@@ -170,6 +175,10 @@ class Tuning:
                 "same command again to retry it; finished trials are kept."
             )
         self._write_record()
+
+    def _how_it_differs(self, folder: Path) -> str:
+        """How the finished run in a trial's folder differs from the trial; empty if it does not."""
+        return other_run(folder, planned_values(self.folder, self._record)[folder.relative_to(self.folder).as_posix()])
 
     def _leave(self, launcher: Launcher, stop: Stop, num_trials: int) -> None:
         launcher.stop()
