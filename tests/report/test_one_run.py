@@ -10,6 +10,7 @@ import pytest
 
 from spatialgrad.report.load import load_results
 from spatialgrad.report.write import write_report
+from spatialgrad.studies.files import DEEPEST
 from support.report import arm, made_up, record, write_run
 
 HUGE = int("9" * 400)
@@ -75,6 +76,23 @@ def test_absurd_numbers(study, number):
         there = path.read_text() if path.exists() else json.dumps({"step": 1, "distance": 1.0})
         path.write_text("".join(json.dumps(spoil(json.loads(line), number)) + "\n" for line in there.splitlines()))
     written(study)
+
+
+@pytest.mark.parametrize("number", [HUGE, 1e308, -1e308])
+def test_absurd_scalings_of_a_run_that_is_shown(study, number):
+    """All its other files are intact, so that figures draw what this one holds."""
+    path = study / "runs/sgs/seed0/scalings.jsonl"
+    lines = [spoil(json.loads(line), number) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**line, "epoch": 1}) + "\n" for line in lines))
+    assert "scalings.jsonl has no matrix for conv" in written(study)
+    (run,) = [run for run in load_results(study).runs if run.name == "runs/sgs/seed0"]
+    assert (run.state, bool(run.scalings)) == ("finished", False)
+
+
+def test_values_that_are_too_deep_to_be_printed(study):
+    deep = "[" * 2 * DEEPEST + "]" * 2 * DEEPEST
+    (study / "runs/sgs/seed0/environment.json").write_text(f'{{"python": {deep}}}')
+    assert f"environment.json is nested more than {DEEPEST} deep" in written(study)
 
 
 @pytest.mark.parametrize(

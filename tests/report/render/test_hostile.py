@@ -137,6 +137,26 @@ def test_addresses_do_not_become_links(address):
     assert "<a " not in markdown
 
 
+def test_addresses_in_a_report_are_not_links(tmp_path):
+    """Wherever a text comes from: a renderer such as GitHub's makes a link of any bare address."""
+    address = "https://example.org/a"
+    arms = [arm("a", f"Origin {address}", {f"D {address}": f"x {address}"}, (0, 1), note=address)]
+    write_run(tmp_path / "runs/a/seed0", 0.5, layers=[(f"conv {address}", 3)])
+    for name, key in (("environment.json", "cpu"), ("result.json", "dataset")):
+        path = tmp_path / "runs/a/seed0" / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: address}))
+    record_failure(tmp_path / "runs/a/seed1", address, 1)
+    texts = dict.fromkeys(("title", "shows", "question", "note", "differences"), address)
+    record(arms, seeds=(0, 1), figures=("learning-curves", "overhead", "scalings"), **texts).write(tmp_path)
+    page = write_report([tmp_path])
+    markdown = page.with_name("report.md").read_text()
+    assert "://" not in markdown
+    assert markdown.count("example.org/a") >= 9
+    html = page.read_text()
+    assert address in html
+    assert not re.search(r"(href|src|action)=.?https?:", html)
+
+
 def test_control_characters_are_replaced(tmp_path):
     arms = [arm("a", "Or\x00igin\x1b[31m\x07", {"D": "\u202ex\x85"}, (0,))]
     write_run(tmp_path / "runs/a/seed0", 0.5, layers=[("conv\x00\x08\ufffe", 3)])
@@ -147,7 +167,8 @@ def test_control_characters_are_replaced(tmp_path):
     page = write_report([tmp_path])
     for path in (page, page.with_name("report.md")):
         text = path.read_text()
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), path.name
+        # Those of a terminal, and those that reverse the direction of a text.
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text), path.name
         assert "igin" in text
 
 
