@@ -207,6 +207,23 @@ class TestDamagedFiles:
         assert launcher.order == [folder]
         assert len(outcome.finished) == 4
 
+    @pytest.mark.parametrize("content", [content for content in DAMAGE.values() if content])
+    def test_a_failure_of_another_command(self, tmp_path, content):
+        """It came after this command had started, which therefore does not try the run again."""
+        study = tiny_study()
+        first, second = (job.folder for job in make_plan(study, "pocket", tmp_path).jobs)
+
+        class Elsewhere(Pretending):
+            def start(self, folder, *, processes):
+                second.mkdir(parents=True)
+                (second / "failure.json").write_bytes(content)
+                super().start(folder, processes=processes)
+
+        outcome, launcher = run_here(study, tmp_path, launcher=Elsewhere())
+        assert launcher.order == [first]
+        assert outcome.finished == {first}
+        assert "failure.json" in outcome.failed[second]
+
     @pytest.mark.parametrize("content", [b'{"epoch": 0}\n{{{\n{"epoch": 1}\n', b"\xff\n" * 5, b'{"epoch": [1]}\n'])
     def test_lines_of_metrics(self, finished, content):
         folder = finished / ORIGIN / "seed0"
