@@ -207,6 +207,26 @@ def test_a_body_that_does_not_end_is_given_up(server, tmp_path, announced):
     assert sent < 100_000_000
 
 
+def test_a_body_that_is_announced_as_too_large_is_not_waited_for(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("spatialgrad.data.files.download.TIMEOUT", 0.2)
+    stopped = threading.Event()
+
+    def announce(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(1 << 50))
+        handler.end_headers()
+        stopped.wait(10)
+
+    server.respond = announce
+    try:
+        with pytest.raises(CorruptDataError, match=r"set\.bin sends more than 2,000,000 bytes"):
+            download(replace(_remote(server), max_bytes=2_000_000), tmp_path, progress=silent)
+    finally:
+        stopped.set()
+    assert _names(tmp_path) == []
+    assert len(server.requests) == 1
+
+
 def test_a_file_of_the_largest_size_is_downloaded(server, tmp_path):
     remote = replace(_remote(server), max_bytes=len(CONTENT))
     assert download(remote, tmp_path, progress=silent).read_bytes() == CONTENT
