@@ -3,6 +3,7 @@
 import secrets
 import subprocess
 import sys
+from pathlib import Path
 
 from support.common import python_environment
 from support.training import wait_for
@@ -24,6 +25,16 @@ def environment():
         **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
         "RAY_worker_niceness": "0",  # other tests run beside this one
     }
+
+
+def trainer_in(run):
+    """The process that trains in a run's folder."""
+    return int((run / "run.lock").read_text().split()[1])
+
+
+def parent(process):
+    """The parent of a process: Ray's worker, if it trains in one process."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def wait_while_running(process, condition, timeout=300):

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from spatialgrad.train import read_lines, read_result
 from spatialgrad.train.runs.folder import is_locked
-from support.ray import environment, start, wait_while_running
+from support.ray import environment, parent, start, trainer_in, wait_while_running
 from support.studies import sessions, tiny_config
 from support.training import assert_same_run, quietly, wait_for
 
@@ -41,17 +40,12 @@ def cluster():
     process.communicate("\n", timeout=120)
 
 
-def parent(process):
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def test_a_killed_worker_is_replaced(cluster, tmp_path):
     folder = tmp_path / "study"
     run = folder / "runs/fashion-mnist-sgs-ours/seed0"
     process = start(cluster, folder, "--only", "sgs", "wild")
     wait_while_running(process, lambda: is_locked(run) and len(read_lines(run / "metrics.jsonl")) > 2)
-    trainer = int((run / "run.lock").read_text().split()[1])
-    os.kill(parent(trainer), signal.SIGKILL)  # Ray's worker; the training notices, saves and ends
+    os.kill(parent(trainer_in(run)), signal.SIGKILL)  # Ray's worker; the training notices, saves and ends
     said, error = process.communicate(timeout=400)
     assert process.returncode == 5, error
     assert "1 of 2 runs failed" in error

@@ -1,16 +1,20 @@
 """Several Ray nodes on this machine: one that is killed, several processes per run, and a head that restarts."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
 
+from spatialgrad.studies.run.ray import POLL
 from spatialgrad.train import read_lines, read_result
 from spatialgrad.train.runs.checkpoint import has_checkpoint
 from spatialgrad.train.runs.folder import is_locked
-from support.ray import environment, start, wait_while_running
+from support.ray import environment, parent, start, trainer_in, wait_while_running
 from support.studies import sessions, tiny_config
 from support.training import assert_same_run, quietly, wait_for
 
@@ -106,22 +110,30 @@ def test_several_processes_per_run(nodes, tmp_path):
         assert json.loads((run / "environment.json").read_text())["processes"] == 2
 
 
-def test_a_head_that_restarts(nodes, tmp_path):
-    """Without a database of its own, Ray forgets everything: the command ends, and the same command resumes.
-
-    A run that is nearly done may end before its node notices.
-    """
+def test_a_head_that_restarts(nodes, tmp_path, monkeypatch):
+    """Without a database of its own, Ray forgets everything: the command ends, and the same command resumes."""
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # Ray waits a minute for its head by default
     cluster, run = nodes(1), tmp_path / "study/runs/fashion-mnist-sgs-ours/seed0"
     process = start(cluster.address, tmp_path / "study", "--only", "sgs")
     wait_while_running(process, lambda: under_way(run))
-    cluster.kill("head")
-    process.communicate(timeout=400)
-    if process.returncode != 0:
-        wait_for(lambda: not is_locked(run), timeout=200)
-        assert has_checkpoint(run)
-        assert not (run / "result.json").exists()
-        process = start(nodes(1).address, tmp_path / "study", "--only", "sgs")
-        said, error = process.communicate(timeout=400)
-        assert process.returncode == 0, said + error
+    trainer = trainer_in(run)
+    node = parent(parent(trainer))
+    os.kill(trainer, signal.SIGSTOP)  # or it might be done before its node notices
+    try:
+        cluster.kill("head")
+        said, _ = process.communicate(timeout=400)
+        wait_for(lambda: parent(parent(trainer)) != node, timeout=200)
+        time.sleep(2 * POLL)  # what is told to a stopped process is heard as soon as it continues
+    finally:
+        os.kill(trainer, signal.SIGCONT)
+    assert process.returncode != 0, said
+    wait_for(lambda: not is_locked(run), timeout=60)
+    assert has_checkpoint(run)
+    assert not (run / "result.json").exists()
+    monkeypatch.undo()
+    process = start(nodes(1).address, tmp_path / "study", "--only", "sgs")
+    said, error = process.communicate(timeout=400)
+    assert process.returncode == 0, said + error
+    assert sessions(run) == 2
     quietly(replace(tiny_config("sgs", epochs=12), out=tmp_path / "plain"))
     assert_same_run(run, tmp_path / "plain")

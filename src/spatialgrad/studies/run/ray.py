@@ -6,6 +6,7 @@ All nodes must see the study's folder under the same path: a run resumes from it
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ RETRIES = 3
 """Number of restarts after the process, its worker or its node has died."""
 PATIENCE = 120.0
 """Seconds that a process has to save and end after its Ray worker was killed."""
+POLL = 1.0
+"""Seconds between two looks at whether Ray's node is still there."""
 STORE_BYTES = 80 << 20
 """Object store of a cluster that is started here; runs communicate through their folders only."""
 
@@ -146,7 +149,7 @@ def run_in_task(folder: str, processes: int, threads: int | None, place: str) ->
         The worker's exit code.
 
     Raises:
-        RunKilledError: If the worker was killed, so that Ray restarts it.
+        RunKilledError: If the worker was killed, so that Ray restarts it, or Ray's node has ended.
     """
     path = Path(folder)
     # A process whose Ray worker was killed notices that and saves; until then the folder is locked.
@@ -154,9 +157,13 @@ def run_in_task(folder: str, processes: int, threads: int | None, place: str) ->
     while is_locked(path) and time.monotonic() < deadline:
         time.sleep(0.1)
     there = Path(place) if Path(place).is_dir() else None
+    node = os.getppid()
     process = start_worker(path, processes=processes, threads=threads, place=there)
     try:
-        code = process.wait()
+        while (code := _exit_code(process)) is None:
+            if os.getppid() != node:
+                # Ray waits for its tasks even then, but nobody waits for this one any more.
+                raise RunKilledError("the node of Ray that started it has ended")
     except BaseException:  # Ray cancels a task with an interrupt
         process.terminate()
         process.wait()
@@ -167,6 +174,14 @@ def run_in_task(folder: str, processes: int, threads: int | None, place: str) ->
     if code < 0:
         raise RunKilledError(failure_message(path, code))
     return code
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a process; None if it has not ended after a while."""
+    try:
+        return process.wait(timeout=POLL)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _largest(nodes: Sequence[Mapping[str, float]], name: str) -> float:
