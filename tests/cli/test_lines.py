@@ -191,7 +191,7 @@ class TestExitCodes:
         code, said = command(*arguments, "--data.root", tmp_path / "data")
         assert code == 66
         ways_out = {"folder:not/there": "the PATH of --dataset folder:not/there", "mpii": "Manual download"}
-        assert ways_out.get(arguments[2], "spatialgrad data get cifar100") in said
+        assert ways_out.get(arguments[2], "spatialgrad data get cifar10") in said
         assert not list(tmp_path.iterdir())
 
 

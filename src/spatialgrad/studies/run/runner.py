@@ -96,7 +96,8 @@ def check_data(plan: Plan) -> None:
     Raises:
         MissingDataError: If one is missing; the message says how to get it.
     """
-    for name, root in {(job.config.data.name, job.config.data.root) for job in plan.jobs}:
+    # In the order of the plan: of several that are missing, every command names the same one.
+    for name, root in dict.fromkeys((job.config.data.name, job.config.data.root) for job in plan.jobs):
         source, folder = find_source(name), data_root(root)
         if source.locate(folder) is None:
             source.load(folder)
