@@ -336,6 +336,21 @@ class TestNothingElseChanges:
         assert model.gain is None
         assert not hasattr(model, "unheard")
 
+    def test_layers_that_are_created(self):
+        class Growing(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = nn.Conv2d(3, 4, 3)
+
+            def forward(self, x):
+                if not hasattr(self, "head"):
+                    self.head = nn.Conv2d(4, 2, 3)
+                return self.head(self.conv(x))
+
+        model, _, sgs = build(Growing())
+        sgs.update(images())
+        assert [name for name, _ in model.named_children()] == ["conv"]
+
     def test_a_backward_pass_that_is_still_to_come(self):
         class Scaled(nn.Module):
             """Backward needs the buffers as they were in forward."""
@@ -453,10 +468,22 @@ class TestBadInput:
         for data in (whole, [(whole, 0)]):
             with pytest.raises(TypeError, match=r"uint8 images.*\.float\(\) / 255"):
                 sgs.update(data)
-        for data in (images().numpy(), [(images().numpy(), 0)]):
+        with pytest.raises(TypeError, match="int64 images"):
+            sgs.update(whole.long())
+        for data in (images().numpy(), [(images().numpy(), 0)], {"input": images().numpy()}):
             with pytest.raises(TypeError, match=r"NumPy arrays.*torch\.from_numpy"):
                 sgs.update(data)
+        with pytest.raises(TypeError, match="uint8 images"):
+            sgs.update({"input": whole})
+        with pytest.raises(TypeError, match="str"):  # the convolution's own error
+            sgs.update([["a.png", "b.png"]])
         assert sgs.num_updates == 0
+
+    @pytest.mark.parametrize("batches", [0, -1, 1.5, True])
+    def test_an_invalid_number_of_batches(self, batches):
+        _, _, sgs = build()
+        with pytest.raises(ValueError, match=f"Invalid batches: {batches}; it must be an integer"):
+            sgs.update([images()], batches=batches)
 
     def test_models_that_convert_their_input_are_left_alone(self):
         class Converting(nn.Module):
@@ -469,38 +496,3 @@ class TestBadInput:
 
         for x in ((images() * 255).to(torch.uint8), images().numpy()):
             measured([x], Converting())
-
-
-class TestLayersThatAreNotScaled:
-    def test_convolutions_without_a_module_are_reported_once(self):
-        class Functional(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.conv = nn.Conv2d(3, 4, 3, padding=1)
-                self.kernel = nn.Parameter(torch.rand(4, 4, 3, 3))
-                self.point = nn.Parameter(torch.rand(4, 4, 1, 1))
-
-            def forward(self, x):
-                x = nn.functional.conv2d(self.conv(x), self.kernel)
-                return nn.functional.conv2d(x, weight=self.point)
-
-        _, _, sgs = build(Functional())
-        with pytest.warns(NoEffectWarning, match="kernel are parameters that the model convolves with by itself"):
-            sgs.update(images())
-        assert list(sgs.skipped) == ["kernel"]
-        sgs.update(images())  # warnings are errors here
-
-    def test_weights_that_can_be_trained_later(self):
-        model = small_net()
-        model[0].requires_grad_(False)
-        optimizer = torch.optim.SGD([*model[0].parameters(), *model[8].parameters()], lr=0.1)
-        model.append(nn.Unflatten(1, (1, 5)))
-        model.append(nn.Conv1d(1, 1, 3))
-        optimizer.add_param_group({"params": model[10].parameters()})
-        sgs = SpatialGradientScaling(model, optimizer)
-        sgs.update(images())
-        model[0].requires_grad_(True)
-        optimizer.add_param_group({"params": model[3].parameters()})
-        with pytest.warns(NoEffectWarning, match="0, 3 can be trained only since .* create it again"):
-            sgs.update(images())
-        sgs.update(images())

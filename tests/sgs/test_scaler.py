@@ -175,6 +175,7 @@ class TestBadInput:
             ({"warmup": -1}, "warmup=-1"),
             ({"every": 0}, "every=0"),
             ({"every": 1.5}, "every=1.5"),
+            ({"every": True}, "every=True"),
             ({"every": math.nan}, "every=nan"),
             ({"warmup": 0.5}, "warmup=0.5"),
             ({"warmup": "1"}, "warmup='1'"),
@@ -187,7 +188,7 @@ class TestBadInput:
             build(**settings)
 
     def test_a_model_without_convolutions(self):
-        with pytest.raises(ValueError, match="Sequential has no convolution to scale: it has no convolutions"):
+        with pytest.raises(ValueError, match="Sequential has no convolution to scale: it has no convolution modules"):
             build(nn.Sequential(nn.Linear(2, 2)))
         with pytest.raises(ValueError, match="1 × 1×1 kernel"):
             build(nn.Sequential(nn.Conv2d(2, 2, 1)))

@@ -45,9 +45,11 @@ class Part:
         """Pass an input on to the estimator; errors name the layer."""
         conv = self.convolutions[0]
         num_dims = len(conv.kernel_size)
+        if not isinstance(maps, Tensor) or not maps.is_floating_point():
+            return  # the convolution itself gives the best error
         wrong_shape = maps.dim() not in (num_dims + 1, num_dims + 2) or maps.shape[-num_dims - 1] != conv.in_channels
         if wrong_shape or maps.numel() == 0:
-            return  # the convolution itself gives the best error for a wrong shape
+            return  # as above
         self.called = True
         maps = maps.detach() if maps.dim() == num_dims + 2 else maps.detach().unsqueeze(0)
         try:

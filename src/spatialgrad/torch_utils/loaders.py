@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
 
+from spatialgrad.torch_utils.numbers import is_count
+
 Forward = Callable[[nn.Module, Any], Any]
 
 DEFAULT_BATCHES = 2
@@ -34,8 +36,8 @@ class Replay:
     """
 
     def __init__(self, data: Any, batches: int | None = None, *, seed: int | None = None) -> None:
-        if batches is not None and batches < 1:
-            raise ValueError(f"Invalid batches: {batches}; it must be at least 1.")
+        if batches is not None and not (is_count(batches) and batches >= 1):
+            raise ValueError(f"Invalid batches: {batches!r}; it must be an integer of at least 1.")
         self._seed = seed
         leaves, structure = tree_flatten(data)
         loaders = [unwrap_loader(leaf) for leaf in leaves]
@@ -96,13 +98,14 @@ def default_forward(model: nn.Module, batch: Any) -> Any:
                 f"{type(model).__name__}.forward() does not fit a batch with the keys {', '.join(map(str, batch))} "
                 f"({error}). Pass forward=lambda model, batch: ... that calls the model as your training loop does."
             ) from error
-        return model(**batch)
-    x = batch[0] if isinstance(batch, list | tuple) else batch
+        inputs: list[Any] = list(batch.values())
+    else:
+        inputs = [batch[0] if isinstance(batch, list | tuple) else batch]
     try:
-        return model(x)
+        return model(**batch) if isinstance(batch, Mapping) else model(*inputs)
     except Exception as error:
         # Only then: some models convert their input themselves.
-        if hint := _hint(x):
+        if hint := next(filter(None, map(_hint, inputs)), None):
             raise TypeError(hint) from error
         raise
 
@@ -137,10 +140,10 @@ def _hint(x: Any) -> str | None:
         return (
             "The batches are NumPy arrays; convert them with torch.from_numpy, or in forward=lambda model, batch: ..."
         )
-    if isinstance(x, Tensor) and x.dtype == torch.uint8:
+    if isinstance(x, Tensor) and x.dim() > 2 and not (x.is_floating_point() or x.is_complex()):
         return (
-            "The batches are uint8 images; convert them as your training loop does, for example with "
-            "forward=lambda model, batch: model(batch[0].float() / 255)."
+            f"The batches are {str(x.dtype).removeprefix('torch.')} images; convert them as your training loop does, "
+            "for example with forward=lambda model, batch: model(batch[0].float() / 255)."
         )
     return None
 

@@ -73,7 +73,7 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
 def keeping_buffers(model: nn.Module) -> Iterator[None]:
     """Restore all buffers: some modules write to theirs even in evaluation mode (counters, caches, codebooks).
 
-    Buffers may change their shape meanwhile. Buffers and parameters that modules create are removed again.
+    Buffers may change their shape meanwhile. Buffers, parameters and modules that forward creates are removed again.
 
     Raises:
         ValueError: If the model has parameters or buffers that the first forward pass would initialize.
@@ -87,9 +87,9 @@ def keeping_buffers(model: nn.Module) -> Iterator[None]:
             "the scaling."
         )
     parts = list(model.modules())
-    # Dicts of tensors by name, and what they hold.
+    # Dicts of what is registered by name, and what they hold.
     held: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (tensors, dict(tensors)) for part in parts for tensors in (part._buffers, part._parameters)
+        (members, dict(members)) for part in parts for members in (part._buffers, part._parameters, part._modules)
     ]
     buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
     values = {buffer: buffer.clone() for buffer in buffers}

@@ -10,9 +10,12 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a value is an integer of at least 0; numpy's integers count, and so do tensors that hold one."""
+    """Return whether a value is an integer of at least 0.
+
+    NumPy's integers count, and so do tensors that hold one; True and False do not.
+    """
     try:
-        return operator.index(value) >= 0
+        return not isinstance(value, bool) and operator.index(value) >= 0
     except TypeError:
         return False
 
