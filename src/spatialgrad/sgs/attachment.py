@@ -15,7 +15,6 @@ from spatialgrad.sgs.place import Place, choose_place
 from spatialgrad.sgs.reports import Reports
 from spatialgrad.sgs.step_hook import StepHook, check_not_scaled_twice
 from spatialgrad.torch_utils.modules import Convolution
-from spatialgrad.torch_utils.optimizers import parameter_ids
 
 AfterSteps = Callable[[Sequence[Sequence[str]]], Sequence[Callable[[], None]]]
 """Gets the names of each optimizer's convolutions; returns what to call after each optimizer's steps."""
@@ -88,10 +87,6 @@ class Attachment:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._places = [], []
-
-    def trained(self) -> set[int]:
-        """Return the identities of all parameters that the optimizers hold now."""
-        return {key for optimizer in self.optimizers for key in parameter_ids(optimizer)}
 
     def _weights_and_filters(self, names: list[str]) -> list[tuple[Tensor, Tensor]]:
         pairs = [self._filters.pair(name) for name in names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,17 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 
-from spatialgrad.torch_utils.modules import Convolution, Predicate, input_of, named_convolutions, plain_name
+from spatialgrad.torch_utils.modules import Convolution, Predicate, input_of, plain_name
 from spatialgrad.torch_utils.optimizers import parameter_ids
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
-_FUNCTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
 FROZEN = "frozen: its weight does not require a gradient"
 ELSEWHERE = "its weight is not in this optimizer"
-FUNCTIONAL = "the model convolves with this parameter by itself; use a convolution module"
 
 
 def select_convolutions(
@@ -49,7 +46,7 @@ def select_convolutions(
             skipped[name] = "scripted: TorchScript hides it; create the scaling with the model that was scripted"
         if not isinstance(module, Convolution):
             continue
-        reason = _reason_to_skip(name, module, include, exclude)
+        reason = reason_to_skip(name, module, include, exclude)
         if reason:
             skipped[name] = reason
         elif id(module.weight) in owner:
@@ -61,6 +58,30 @@ def select_convolutions(
             owner[id(module.weight)] = name
             chosen[name] = [module]
     return chosen, skipped
+
+
+def reason_to_skip(
+    name: str, module: Convolution, include: Predicate | None = None, exclude: Predicate | None = None
+) -> str | None:
+    """Return why a convolution cannot be scaled, or should not; None if it can."""
+    if all(side == 1 for side in module.kernel_size):
+        return "1×1 kernel, which has no spatial positions to scale"
+    if include is not None and not include(name, module):
+        return "not included"
+    if exclude is not None and exclude(name, module):
+        return "excluded"
+    if parametrize.is_parametrized(module, "weight") or "weight" not in module._parameters:
+        return "parametrized weight: the optimizer does not update the kernel itself"
+    weight = module.weight
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        return "lazy: its weight is not initialized; run the model once first"
+    if weight.is_complex():
+        return "complex: spatial dependence is only defined for real values"
+    if not weight.requires_grad:
+        return FROZEN
+    if weight.dim() != 2 + len(module.kernel_size):
+        return f"weight flattened to shape {tuple(weight.shape)}; shard with fully_shard (FSDP2) instead"
+    return None
 
 
 def trained_convolutions(
@@ -78,7 +99,7 @@ def trained_convolutions(
     if not chosen:
         raise ValueError(
             f"{type(model).__name__} has no convolution to scale: "
-            f"{summarize_skipped(skipped) or 'it has no convolutions'}."
+            f"{summarize_skipped(skipped) or 'it has no convolution modules such as nn.Conv2d'}."
         )
     for name in names_without_optimizer(chosen, optimizers):
         del chosen[name]
@@ -108,23 +129,6 @@ def names_without_optimizer(
     return [name for name in convolutions if name not in held]
 
 
-def newcomers(model: nn.Module, skipped: Mapping[str, str], trained: Set[int]) -> list[str]:
-    """Return skipped convolutions that could be scaled now.
-
-    Args:
-        model: The model.
-        skipped: The reason for every convolution that was skipped, by qualified name.
-        trained: The identities of all parameters that the attached optimizers hold now.
-    """
-    weights = {name: conv._parameters.get("weight") for name, conv in named_convolutions(model).items()}
-    ready = {name for name, weight in weights.items() if weight is not None and weight.requires_grad}
-    return [
-        name
-        for name, reason in skipped.items()
-        if reason in (FROZEN, ELSEWHERE) and name in ready and id(weights[name]) in trained
-    ]
-
-
 def summarize_skipped(skipped: Mapping[str, str]) -> str:
     """Return the reasons with their counts, most frequent first."""
     counts = Counter(skipped.values())
@@ -151,50 +155,3 @@ def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[Non
     finally:
         for handle in handles:
             handle.remove()
-
-
-class FunctionalConvolutions(TorchFunctionMode):
-    """Collects parameters with which a model calls ``F.conv2d`` and its kin itself, without a convolution module.
-
-    Args:
-        model: The user's own module.
-
-    Attributes:
-        found: The qualified names of these parameters; 1×1 kernels are left out.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        inside = {id(p) for module in model.modules() if isinstance(module, Convolution) for p in module.parameters()}
-        self._names = {id(p): plain_name(name) for name, p in model.named_parameters() if id(p) not in inside}
-        self.found: set[str] = set()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Look at the weight of a convolution, and call the function as usual."""
-        kwargs = kwargs or {}
-        if func in _FUNCTIONS:
-            weight = args[1] if len(args) > 1 else kwargs.get("weight")
-            if id(weight) in self._names and max(weight.shape[2:], default=1) > 1:
-                self.found.add(self._names[id(weight)])
-        return func(*args, **kwargs)
-
-
-def _reason_to_skip(name: str, module: Convolution, include: Predicate | None, exclude: Predicate | None) -> str | None:
-    if all(side == 1 for side in module.kernel_size):
-        return "1×1 kernel, which has no spatial positions to scale"
-    if include is not None and not include(name, module):
-        return "not included"
-    if exclude is not None and exclude(name, module):
-        return "excluded"
-    if parametrize.is_parametrized(module, "weight") or "weight" not in module._parameters:
-        return "parametrized weight: the optimizer does not update the kernel itself"
-    weight = module.weight
-    if isinstance(weight, nn.parameter.UninitializedParameter):
-        return "lazy: its weight is not initialized; run the model once first"
-    if weight.is_complex():
-        return "complex: spatial dependence is only defined for real values"
-    if not weight.requires_grad:
-        return FROZEN
-    if weight.dim() != 2 + len(module.kernel_size):
-        return f"weight flattened to shape {tuple(weight.shape)}; shard with fully_shard (FSDP2) instead"
-    return None

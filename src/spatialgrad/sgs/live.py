@@ -61,6 +61,7 @@ class LiveUpdate:
         start: Returns a new measurement of the convolutions.
         finish: Gets the finished measurement.
         check: ``check(step=...)`` raises an error unless all processes agree; called once in every update.
+        watch: Begins whatever else is to be seen in these passes; returns what ends it.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class LiveUpdate:
         start: Callable[[], Measurement],
         finish: Callable[[Measurement], None],
         check: Callable[..., None],
+        watch: Callable[[], Callable[[], None]],
     ) -> None:
         self._schedule, self._start, self._finish, self._check = schedule, start, finish, check
+        self._watch = watch
         self.step = 0
         self._measurement: Measurement | None = None
         self._steps_in_pass = 0
@@ -139,6 +142,7 @@ class LiveUpdate:
     def _observe(self, measurement: Measurement) -> None:
         # Compiled code does not see new hooks.
         self._observing.enter_context(nothing_compiled())
+        self._observing.callback(self._watch())
         for conv, observe in measurement.observers().items():
             hook = TrainingPassHook(conv, observe)
             self._hooks.append(hook)
@@ -154,6 +158,7 @@ class LiveUpdates:
         start: ``start(names)`` returns a new measurement of these convolutions.
         finish: ``finish(names, measurement)`` gets the finished one.
         check: ``check(step=...)`` raises an error unless all processes agree; called once in every update.
+        watch: Begins whatever else is to be seen in the passes of an update; returns what ends it.
     """
 
     def __init__(
@@ -162,9 +167,10 @@ class LiveUpdates:
         start: Callable[[Sequence[str]], Measurement],
         finish: Callable[[Sequence[str], Measurement], None],
         check: Callable[..., None],
+        watch: Callable[[], Callable[[], None]],
     ) -> None:
         self.schedule = schedule
-        self._start, self._finish, self._check = start, finish, check
+        self._start, self._finish, self._check, self._watch = start, finish, check, watch
         self._updates: list[LiveUpdate] = []
         self._kept: list[dict[str, Any]] = []
 
@@ -184,6 +190,7 @@ class LiveUpdates:
                 partial(self._start, own),
                 partial(self._finish, own),
                 partial(self._check, live=self.schedule),
+                self._watch,
             )
 
         self.detach()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
@@ -13,16 +14,12 @@ from spatialgrad.sgs.apply import Apply
 from spatialgrad.sgs.attachment import Attachment
 from spatialgrad.sgs.dependence.estimator import DependenceFunction
 from spatialgrad.sgs.filters import Filters
-from spatialgrad.sgs.layers import (
-    FUNCTIONAL,
-    FunctionalConvolutions,
-    names_without_optimizer,
-    newcomers,
-    trained_convolutions,
-)
+from spatialgrad.sgs.functional import FUNCTIONAL, FunctionalConvolutions, FunctionalConvolutionsHook
+from spatialgrad.sgs.layers import names_without_optimizer, trained_convolutions
 from spatialgrad.sgs.live import Live, LiveUpdates
 from spatialgrad.sgs.measure import Dependence, estimator_factory, measure_dependence
 from spatialgrad.sgs.measurement import Measurement
+from spatialgrad.sgs.newcomers import Newcomers
 from spatialgrad.sgs.outcome import Outcome, outcome_of
 from spatialgrad.sgs.passes import check_observable
 from spatialgrad.sgs.reports import Reports
@@ -107,12 +104,15 @@ class SpatialGradientScaling:
         self._filters = Filters({name: convs[0] for name, convs in self._convolutions.items()})
         self._dependence: dict[str, Tensor] = {}
         self._reports = Reports()
+        self._newcomers = Newcomers(self._model, self._convolutions, self.skipped, (include, exclude), self._reports)
         self._attachment = Attachment(apply, self._convolutions, self._filters, self._reports)
         schedule = live_schedule(live)
         self._live: LiveUpdates | None = None
         if schedule is not None:
             check_observable(model)
-            self._live = LiveUpdates(schedule, self._start_live, self._finish_live, self._check_agreement)
+            self._live = LiveUpdates(
+                schedule, self._start_live, self._finish_live, self._check_agreement, self._watch_functional
+            )
         if scalings is not None:
             self.set_scalings(scalings)
         self._attach(optimizers)
@@ -182,13 +182,9 @@ class SpatialGradientScaling:
                 memory=self.memory,
             )
         outcome = outcome_of(found, self.k)
-        self.skipped |= dict.fromkeys(sorted(functional.found), FUNCTIONAL)
-        self._reports.layers(
-            sorted(functional.found),
-            "are parameters that the model convolves with by itself; only convolution modules (nn.Conv2d) are scaled",
-        )
+        self._report_functional(functional.found)
         self._reports.measured(outcome, list(self._convolutions))
-        self._report_newcomers()
+        self._newcomers.report(self._attachment.optimizers)
         self._replace(outcome)
         return self.scalings
 
@@ -263,7 +259,11 @@ class SpatialGradientScaling:
         self.detach()
 
     def _attach(self, optimizers: list[Optimizer]) -> None:
-        self._attachment.attach(optimizers, None if self._live is None else self._live.attach)
+        start = None if self._live is None else self._live.attach
+        if self.measure is None:
+            # Without updates, only a step can notice them.
+            start = partial(self._newcomers.watch, optimizers)
+        self._attachment.attach(optimizers, start)
 
     def _check_agreement(self, **further: Any) -> None:
         """Raise `ValueError` on all processes unless all of them measure the same layers in the same way."""
@@ -282,7 +282,7 @@ class SpatialGradientScaling:
             sorted(measurement.problems), "had NaN or infinite inputs in a live update and keep their scalings"
         )
         self._reports.measured(outcome, [name for name in names if name not in measurement.problems])
-        self._report_newcomers()
+        self._newcomers.report(self._attachment.optimizers)
 
     def _replace(self, outcome: Outcome) -> None:
         self._filters.copy_(outcome.scalings)
@@ -290,9 +290,11 @@ class SpatialGradientScaling:
         self._dependence = known | outcome.dependence
         self.num_updates += 1
 
-    def _report_newcomers(self) -> None:
-        self._reports.layers(
-            newcomers(self._model, self.skipped, self._attachment.trained()),
-            "can be trained only since the scaling was created, and are not scaled; create it again",
-            stacklevel=4,
-        )
+    def _watch_functional(self) -> Callable[[], None]:
+        module = unwrap_model(self._model)
+        return module.register_forward_hook(FunctionalConvolutionsHook(module, self._report_functional)).remove
+
+    def _report_functional(self, names: set[str]) -> None:
+        self.skipped |= dict.fromkeys(sorted(names), FUNCTIONAL)
+        what = "are parameters that the model convolves with by itself; only convolution modules (nn.Conv2d) are scaled"
+        self._reports.layers(sorted(names), what, stacklevel=4)
