@@ -8,8 +8,12 @@ from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ra
 from support.optimizers import (
     Anchored,
     ASGDFromModel,
+    DistanceAdapted,
+    HiddenSlowWeights,
     HomeMadeSGD,
     Lion,
+    NormalizedAnchored,
+    Restarting,
     ScheduleFree,
     SGDFromModel,
     SignSGD,
@@ -34,6 +38,8 @@ PLACES = [
     (optim.Adafactor, {}, "update"),
     (Lion, {}, "update"),
     (SignSGD, {"lr": 0.1}, "update"),
+    (DistanceAdapted, {}, "update"),
+    (NormalizedAnchored, {}, "gradient"),  # not linear, but scaled updates would not add up
 ]
 
 
@@ -93,8 +99,15 @@ def test_optimizers_with_weights_of_their_own_are_refused(kind):
         assert not optimizer._optimizer_step_pre_hooks
 
 
+@pytest.mark.parametrize("kind", [Restarting, HiddenSlowWeights])
+def test_scaled_updates_that_do_not_add_up_are_refused(kind):
+    for apply in ("auto", "update"):
+        with pytest.raises(ValueError, match=f"{kind.__name__} .* something other than the weights .* not add up"):
+            scaled(kind, {}, apply=apply)
+
+
 def test_schedule_free_optimizers():
-    with pytest.raises(ValueError, match="Use apply='gradient': ScheduleFree is linear"):
+    with pytest.raises(ValueError, match="Use apply='gradient': ScheduleFree passes all of G on"):
         scaled(ScheduleFree, {}, apply="update")
     with pytest.raises(ValueError, match=r"a copy of its own \(in its state: 'z'\)"):
         scaled(ScheduleFree, {"adaptive": True})

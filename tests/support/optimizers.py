@@ -122,3 +122,61 @@ class SlowWeights(torch.optim.Adam):
                 if int(self.state[p]["step"]) % 3 == 0:
                     p.copy_(value.lerp_(p, 0.5))
                 self.state[p]["slow"] = value
+
+
+class Restarting(torch.optim.Optimizer):
+    """Calculates the weights from sums of gradients alone, like FTRL: there is no copy of them."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                total = self.state[p].setdefault("total", torch.zeros_like(p)).add_(p.grad.sign())
+                p.copy_(-group["lr"] * total)
+
+
+class HiddenSlowWeights(torch.optim.Adam):
+    """As `SlowWeights`, with the slow ones outside of the optimizer's state."""
+
+    slow = None
+
+    def step(self, closure=None):
+        self.slow = self.slow or {p: p.detach().clone() for g in self.param_groups for p in g["params"]}
+        super().step(closure)
+        with torch.no_grad():
+            for p, value in self.slow.items():
+                if int(self.state[p]["step"]) % 3 == 0:
+                    p.copy_(value.lerp_(p, 0.5))
+
+
+class DistanceAdapted(torch.optim.Optimizer):
+    """Takes its step size from the distance to where the weights were at first, like Prodigy: a harmless copy."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                start = self.state[p].setdefault("start", p.clone())
+                p.sub_(group["lr"] * (1 + (p - start).abs().mean()) * p.grad.sign())
+
+
+class NormalizedAnchored(torch.optim.Optimizer):
+    """Calculates the weights from where they were at first, with gradients divided by their common size."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                start = state.setdefault("start", p.clone())
+                total = state.setdefault("total", torch.zeros_like(p)).add_(p.grad / p.grad.norm())
+                p.copy_(start - group["lr"] * total)

@@ -50,6 +50,7 @@ def trial_of(kind, settings):
 def test_linear_optimizers_pass_a_factor_on(kind, settings):
     trial = trial_of(kind, settings)
     assert trial.linear
+    assert trial.adds_up == (kind is not ScheduleFree)
     assert trial.passed_on == pytest.approx(1, abs=0.05)
 
 
@@ -57,6 +58,7 @@ def test_linear_optimizers_pass_a_factor_on(kind, settings):
 def test_other_optimizers_do_not(kind, settings):
     trial = trial_of(kind, settings)
     assert not trial.linear
+    assert trial.adds_up == (kind is not ScheduleFree)
     assert trial.passed_on == pytest.approx(0, abs=0.05)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.apply import Apply
-from spatialgrad.torch_utils.optimizer_trial import Trial, try_optimizer
+from spatialgrad.torch_utils.optimizer_trial import TOLERANCE, Trial, try_optimizer
 
 # For optimizers that cannot be tried.
 LINEAR = (torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)
@@ -31,7 +31,8 @@ def choose_place(apply: Apply, optimizer: Optimizer, weight: Tensor) -> Place:
     """Decide where to scale the weights of an optimizer; resolves ``"auto"``.
 
     An optimizer that is linear in the gradient passes G on to the weights. Any other one divides it out again,
-    completely or in part, so the update must be scaled instead. Which kind it is, is found out by `try_optimizer`.
+    completely or in part, so the update must be scaled instead; unless that would not add up, and a factor on the
+    gradient arrives all the same. Which kind it is, is found out by `try_optimizer`.
 
     Args:
         apply: What the user asked for.
@@ -39,7 +40,7 @@ def choose_place(apply: Apply, optimizer: Optimizer, weight: Tensor) -> Place:
         weight: One of the weights to be scaled.
 
     Raises:
-        ValueError: If the update would have to be scaled, but the optimizer calculates weights from its own copy.
+        ValueError: If the update would have to be scaled, but the optimizer does not start from the scaled weights.
     """
     trial = try_optimizer(optimizer, weight)
     name = type(optimizer).__name__
@@ -48,9 +49,11 @@ def choose_place(apply: Apply, optimizer: Optimizer, weight: Tensor) -> Place:
         if apply == "auto":
             return Place(apply="gradient" if linear else "update", assumed=True)
         return Place(apply=apply)
-    chosen: Literal["gradient", "update"] = ("gradient" if trial.linear else "update") if apply == "auto" else apply
-    if chosen == "update" and trial.own_copies:
-        raise ValueError(_copies(name, trial))
+    arrives = abs(trial.passed_on - 1) <= TOLERANCE
+    found: Literal["gradient", "update"] = "gradient" if trial.linear or (arrives and not trial.adds_up) else "update"
+    chosen = found if apply == "auto" else apply
+    if chosen == "update" and not trial.adds_up:
+        raise ValueError(_refusal(name, trial, arrives))
     # Half of the factor, as a logarithm: of a centre that is 4 times its corners, less than 2 times are left.
     if chosen == "gradient" and trial.passed_on < 0.5:
         return Place(
@@ -61,14 +64,13 @@ def choose_place(apply: Apply, optimizer: Optimizer, weight: Tensor) -> Place:
     return Place(apply=chosen)
 
 
-def _copies(name: str, trial: Trial) -> str:
-    kept = ", ".join(map(repr, trial.own_copies))
-    away = (
-        f"Use apply='gradient': {name} is linear in the gradient."
-        if trial.linear
-        else "Use an optimizer without such a copy, or apply='gradient' for the part of G that it passes on."
-    )
-    return (
-        f"{name} calculates the weights from a copy of its own (in its state: {kept}), so scaled updates would be lost "
-        f"in part. {away}"
-    )
+def _refusal(name: str, trial: Trial, arrives: bool) -> str:
+    source, way_out = "something other than the weights before the step", "Use another optimizer"
+    if trial.own_copies:
+        source = f"a copy of its own (in its state: {', '.join(map(repr, trial.own_copies))})"
+        way_out = "Use an optimizer without such a copy"
+    if arrives:
+        way_out = f"Use apply='gradient': {name} passes all of G on"
+    elif trial.passed_on > 0.1:
+        way_out += ", or apply='gradient' for the part of G that it passes on"
+    return f"{name} calculates the weights from {source}, so scaled updates would not add up. {way_out}."

@@ -7,7 +7,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,8 @@ from torch.optim import Optimizer
 
 # Enough for optimizers that become adaptive only after some steps, and for averages over every few steps.
 STEPS = 12
+# How far a share may be from 1, as optimizers may also depend on the weights themselves, such as on their norm.
+TOLERANCE = 0.25
 # Choices of an implementation, which do not change what is computed but may not be available for a scratch parameter.
 _IMPLEMENTATION = {"foreach", "fused", "capturable", "differentiable"}
 # What belongs to the parameters of a group, or was written there by schedulers and steps.
@@ -32,8 +34,16 @@ class Trial:
     """Whether the change of the weights is linear in the gradients."""
     passed_on: float
     """Share of a factor on some of a gradient's entries that arrives at these entries' change: 1 is all, 0 nothing."""
+    update_passed_on: float
+    """The same of a factor on these entries' changes: not 1 if steps do not begin where the last scaled one ended, and
+    NaN if nothing changes."""
     own_copies: tuple[str, ...]
-    """Entries of the optimizer's state that hold weights, and from which it calculates the next ones."""
+    """Where it is not 1: parts of the optimizer's state that hold weights, from which it calculates the next ones."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the whole of a factor on the changes arrives."""
+        return math.isnan(self.update_passed_on) or abs(self.update_passed_on - 1) <= TOLERANCE
 
 
 def try_optimizer(optimizer: Optimizer, parameter: Tensor) -> Trial | None:
@@ -82,11 +92,16 @@ class _Laboratory:
         # If W is linear in the factor, from −1 to 1 is twice as far as from 1 to 2.
         slope = (once - reverse) / 2
         linear = _size(twice - once - slope) <= 1e-3 * _size(slope)
-        return Trial(linear=linear, passed_on=self._passed_on(), own_copies=self._own_copies())
+        some = 1 + (_FACTOR - 1) * self._half
+        passed_on = self._arrived(self._run(1.0), self._run(some))
+        # Weight decay counteracts a factor, and two rounds are enough for weights that return every few steps.
+        plain, scaled = (self._run(1.0, scaling=scaling, rounds=2, weight_decay=0.0) for scaling in (None, some))
+        trial = Trial(linear=linear, passed_on=passed_on, update_passed_on=self._arrived(plain, scaled), own_copies=())
+        return trial if trial.adds_up else replace(trial, own_copies=self._own_copies())
 
-    def _passed_on(self) -> float:
-        plain, stronger = self._run(1.0), self._run(1 + (_FACTOR - 1) * self._half)
-        # The second half only: some optimizers are not adaptive at the very beginning.
+    def _arrived(self, plain: _Run, stronger: _Run) -> float:
+        """Return the share of a factor on some entries that arrives at their change."""
+        # Not the first steps: some optimizers are not adaptive at the very beginning.
         growth = (stronger.weights - stronger.halfway).abs() / (plain.weights - plain.halfway).abs()
         inside, outside = growth[self._half == 1].nanmedian(), growth[self._half == 0].nanmedian()
         return math.log(max(float(inside / outside), 1e-9)) / math.log(_FACTOR)
@@ -103,12 +118,20 @@ class _Laboratory:
         )
 
     def _run(
-        self, factor: float | Tensor, *, shift: float = 0.0, rounds: int = 1, disturb: str | None = None, **changes: Any
+        self,
+        factor: float | Tensor,
+        *,
+        scaling: Tensor | None = None,
+        shift: float = 0.0,
+        rounds: int = 1,
+        disturb: str | None = None,
+        **changes: Any,
     ) -> _Run:
         """Step with the gradients multiplied by a factor.
 
         Args:
             factor: Multiplies every gradient.
+            scaling: Multiplies every change of the weights.
             shift: Added to the initial weights.
             rounds: How many times to go through all gradients.
             disturb: A part of the state to change before the second round.
@@ -127,8 +150,11 @@ class _Laboratory:
                 optimizer.state[scratch][disturb].add_(1.0)
             for step, gradient in enumerate(self._gradients):
                 scratch.grad = gradient * factor
+                before = scratch.detach().clone()
                 optimizer.step()
-                if step == STEPS // 2:
+                if scaling is not None:
+                    scratch.sub_(before).mul_(scaling).add_(before)
+                if number == 0 and step == STEPS // 2:
                     halfway = scratch.detach().clone()
         state = {
             name: value.detach().clone()
