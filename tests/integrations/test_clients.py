@@ -24,6 +24,7 @@ from support.common import (
     train_,
     train_by_hand_,
 )
+from support.optimizers import SignSGD
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "works_with"
@@ -132,6 +133,30 @@ class TestScheduleFree:
         model = TinyNet()
         with pytest.raises(ValueError, match=rf"{name} calculates the weights from a copy of its own .*'z'"):
             static(model, getattr(schedulefree, name)(model.parameters()))
+
+    @pytest.mark.parametrize(("kind", "place"), [(torch.optim.SGD, "gradient"), (SignSGD, "update")])
+    def test_a_wrapper_around_any_optimizer_gets_the_whole_of_g(self, kind, place):
+        import schedulefree
+
+        def moved(scalings):
+            torch.manual_seed(0)
+            model = TinyNet()
+            before = {name: conv.detach().clone() for name, conv in model.named_parameters() if conv.dim() == 4}
+            optimizer = schedulefree.ScheduleFreeWrapper(kind(model.parameters(), lr=0.01))
+            optimizer.train()
+            sgs = SpatialGradientScaling(model, optimizer, dependence=None, scalings=scalings)
+            assert sgs.apply == place
+            for number in range(4):
+                generator = torch.Generator().manual_seed(number)
+                for parameter in model.parameters():
+                    parameter.grad = torch.randn(parameter.shape, generator=generator)
+                optimizer.step()
+            after = dict(model.named_parameters())
+            return {name: after[name].detach() - old for name, old in before.items()}
+
+        plain, scaled = moved(None), moved(some_scalings())
+        for name, G in some_scalings().items():
+            torch.testing.assert_close(scaled[f"{name}.weight"], plain[f"{name}.weight"] * G, rtol=1e-3, atol=1e-6)
 
 
 def groups(model):

@@ -18,15 +18,18 @@ def unwrap_optimizer(optimizer: Any) -> Optimizer:
     seen: set[int] = set()
     while id(optimizer) not in seen:
         seen.add(id(optimizer))
-        for attribute in ("optimizer", "base_optimizer", "_base_optimizer", "original_optimizer", "opt"):
+        for attribute in ("optimizer", "base_optimizer", "_base_optimizer", "original_optimizer", "opt", "base"):
             inner = getattr(optimizer, attribute, None)
             if hasattr(inner, "param_groups"):
                 optimizer = inner
                 break
     if not isinstance(optimizer, Optimizer):
+        kind = type(optimizer)
+        # With its module: classes of other libraries are called Optimizer, too.
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         raise TypeError(
-            f"Expected a torch.optim.Optimizer or a wrapper around one, got {type(optimizer).__name__}. If it wraps "
-            "one, pass that; fastai's own optimizers have none, but its OptimWrapper takes one."
+            f"Expected a torch.optim.Optimizer or a wrapper around one, got {name}. If it wraps one, pass that; "
+            "fastai's own optimizers have none, but its OptimWrapper takes one."
         )
     return optimizer
 
