@@ -57,6 +57,28 @@ class TestState:
         with pytest.raises(ValueError, match="for 2 optimizers, but 1"):
             sgs.load_state_dict(state | {"live": state["live"] * 2})
 
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"step": "x"},
+            {"step": -3},
+            {"steps_in_pass": 1.5},
+            {"measurement": {"number": 1}},
+            {"measurement": 5},
+        ],
+        ids=str,
+    )
+    def test_an_invalid_state_changes_nothing(self, bad):
+        model, optimizer, sgs = build()
+        train_(model, optimizer, batches(3))
+        before, hooks = sgs.state_dict(), hooks_on(model)
+        assert before["live"][0]["measurement"] is not None
+        for state in ([before["live"][0] | bad], [{}], 5):
+            with pytest.raises(ValueError, match="Invalid state of live updates in the state_dict"):
+                sgs.load_state_dict(before | {"live": state, "num_updates": 7})
+        assert str(sgs.state_dict()) == str(before)
+        assert hooks_on(model) == hooks
+
     def test_copies_continue_on_their_own(self):
         model, optimizer, sgs = build()
         data = some_batches()

@@ -124,13 +124,26 @@ class LiveUpdate:
         under_way = None if self._measurement is None else self._measurement.state_dict()
         return {"step": self.step, "steps_in_pass": self._steps_in_pass, "measurement": under_way}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
-        measurement = None if state["measurement"] is None else self._start()
-        if measurement is not None:
-            measurement.load_state_dict(state["measurement"])
+    def prepare(self, state: Mapping[str, Any]) -> Callable[[], None]:
+        """Check a state, and return what continues from it; nothing changes before.
+
+        Raises:
+            ValueError: If it is invalid.
+        """
+        try:
+            step, steps_in_pass, under_way = state["step"], state["steps_in_pass"], state["measurement"]
+            if not (is_count(step) and is_count(steps_in_pass)):
+                raise ValueError(f"step={step!r} and steps_in_pass={steps_in_pass!r} must be integers of at least 0")
+            measurement = None if under_way is None else self._start()
+            if measurement is not None:
+                measurement.load_state_dict(under_way)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"Invalid state of live updates in the state_dict: {error}") from error
+        return partial(self._continue, int(step), int(steps_in_pass), measurement)
+
+    def _continue(self, step: int, steps_in_pass: int, measurement: Measurement | None) -> None:
         self.stop()
-        self.step, self._steps_in_pass, self._measurement = int(state["step"]), int(state["steps_in_pass"]), measurement
+        self.step, self._steps_in_pass, self._measurement = step, steps_in_pass, measurement
         if measurement is not None:
             self._observe(measurement)
 
@@ -211,7 +224,9 @@ class LiveUpdates:
         return [update.state_dict() for update in self._updates] if self._updates else self._kept
 
     def load_state_dict(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Continue from states."""
+        """Continue from states; an invalid one raises `ValueError` and changes nothing."""
+        if not isinstance(states, Sequence):
+            raise ValueError(f"Invalid state of live updates in the state_dict: {states!r} is not a list")
         if not self._updates:
             self._kept = [dict(state) for state in states]
             return
@@ -219,8 +234,9 @@ class LiveUpdates:
             raise ValueError(
                 f"The state_dict has live updates for {len(states)} optimizers, but {len(self._updates)} are attached."
             )
-        for update, state in zip(self._updates, states, strict=True):
-            update.load_state_dict(state)
+        ready = [update.prepare(state) for update, state in zip(self._updates, states, strict=True)]
+        for go_on in ready:
+            go_on()
 
     def __getstate__(self) -> dict[str, Any]:
         # Hooks belong to the modules that are here; a copy gets its own when it is attached.
