@@ -9,6 +9,8 @@
 - `live`: measure the training's own forward passes instead; `passes` says which these are
 - `outcome`: from every layer's S to its G, and `reports` of what has no effect
 - `filters`: the current scalings, in the memory layout of the weights
+- `functional`: kernels with which a model convolves by itself
+- `newcomers`: convolutions that can be trained only later
 - `attachment`: which optimizers scale which convolutions
 - `apply`: where G can be applied
 - `place`: whether an optimizer needs G on the gradient or on the update
