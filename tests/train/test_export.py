@@ -71,5 +71,8 @@ def test_a_folder_without_a_run(tmp_path):
 def test_a_run_without_a_checkpoint(tmp_path):
     quietly(tiny(tmp_path, epochs=1))
     (tmp_path / "checkpoint.pt").unlink()
+    with pytest.raises(CheckpointError, match=r"has a result, but no weights: .*Move the folder away"):
+        export_onnx(tmp_path)
+    (tmp_path / "result.json").unlink()
     with pytest.raises(CheckpointError, match="has no checkpoint yet"):
         export_onnx(tmp_path)

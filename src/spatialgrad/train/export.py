@@ -17,7 +17,7 @@ from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.checkpoint import check_identity, load_checkpoint
+from spatialgrad.train.runs.checkpoint import check_identity, load_checkpoint, without_checkpoint
 from spatialgrad.train.runs.folder import ONNX, WEIGHTS, read_config, replacing
 from spatialgrad.train.tasks import TASKS
 
@@ -140,7 +140,7 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
     config = replace(read_config(folder), out=folder)
     state = load_checkpoint(folder)
     if state is None:
-        raise CheckpointError(f"{folder} has no checkpoint yet")
+        raise CheckpointError(without_checkpoint(folder))
     check_identity(state, config)
     num_classes, input_size = _network(state, folder)
 

@@ -14,7 +14,7 @@ from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.scalings_log import Matrix
 from spatialgrad.studies.files import matrix
 from spatialgrad.train.errors import CheckpointError
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.runs.checkpoint import read_checkpoint, without_checkpoint
 from spatialgrad.train.runs.folder import CHECKPOINT, PREVIOUS_CHECKPOINT
 
 UNBRANCHED = ("baseline", "sgs", "sgs-autocorrelation", "sgs-static")
@@ -80,7 +80,7 @@ def magnitudes_of_run(folder: Path | str) -> dict[str, Matrix | None]:
     # Not load_checkpoint, which moves a damaged one: a report leaves run folders unchanged.
     there = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := Path(folder) / name).exists()]
     if not there:
-        raise CheckpointError(f"{folder} has no checkpoint yet")
+        raise CheckpointError(without_checkpoint(Path(folder)))
     content = read_checkpoint(there[0])
     weights = content.get("model") if isinstance(content, Mapping) else None
     if not isinstance(weights, Mapping):

@@ -18,7 +18,7 @@ from spatialgrad.train.config.io import differences, from_dict
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.runs.extension import is_longer, why_not_extendable
-from spatialgrad.train.runs.folder import CHECKPOINT, DAMAGED_CHECKPOINT, PREVIOUS_CHECKPOINT, replacing
+from spatialgrad.train.runs.folder import CHECKPOINT, DAMAGED_CHECKPOINT, PREVIOUS_CHECKPOINT, RESULT, replacing
 
 FORMAT = 1
 """Of the checkpoints that this version writes and reads."""
@@ -47,6 +47,16 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
 def has_checkpoint(folder: Path) -> bool:
     """Whether there is a checkpoint, damaged or not."""
     return any((folder / name).exists() for name in (CHECKPOINT, PREVIOUS_CHECKPOINT))
+
+
+def without_checkpoint(folder: Path) -> str:
+    """Say that a run has no checkpoint: it has not come that far, or its weights are gone."""
+    if (folder / RESULT).exists():
+        return (
+            f"{folder} has a result, but no weights: it was restored from kept results, which have none, or its "
+            "checkpoint was deleted. Move the folder away and train the run again"
+        )
+    return f"{folder} has no checkpoint yet"
 
 
 def load_checkpoint(folder: Path, report: Callable[[str], None] | None = None) -> dict[str, Any] | None:
