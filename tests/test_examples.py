@@ -43,7 +43,7 @@ def test_example(example, tmp_path):
     assert float(accuracy[1]) > 60  # ten classes
     assert "NoEffectWarning" not in run.stderr
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert seconds < 30
+    assert seconds < 60  # short even where the processor has neither AVX2 nor a quiet moment
     assert not list(tmp_path.iterdir()), "an example should leave no files behind"
 
 
