@@ -91,12 +91,11 @@ def run_plan(
 
 
 def check_data(plan: Plan) -> None:
-    """Check that the data sets of all runs are there.
+    """Check that the data sets of all runs are there, in the order of the plan.
 
     Raises:
         MissingDataError: If one is missing; the message says how to get it.
     """
-    # In the order of the plan: of several that are missing, every command names the same one.
     for name, root in dict.fromkeys((job.config.data.name, job.config.data.root) for job in plan.jobs):
         source, folder = find_source(name), data_root(root)
         if source.locate(folder) is None:
