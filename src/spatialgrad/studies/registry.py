@@ -7,6 +7,7 @@ from spatialgrad.studies.own.datasets import DATASETS
 from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.own.rivals import RIVALS
+from spatialgrad.studies.own.sources import SOURCES
 from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
 from spatialgrad.studies.paper.figures4_5_learned_scalings import LEARNED_SCALINGS
@@ -41,6 +42,7 @@ STUDIES: dict[str, Study] = {
         REGIMES,
         RIVALS,
         LIVE,
+        SOURCES,
         ADAPTIVE,
     )
 }
