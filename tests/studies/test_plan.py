@@ -90,7 +90,13 @@ def test_a_part_of_a_study_remembers_what_it_leaves_out(tmp_path):
 def test_only_some_arms(tmp_path):
     study = get_study("optimizers")
     plan = make_plan(study, "desk", tmp_path, only=["vgg-11 ADAM no"])
+    assert [arm.group["Optimizer"] for arm in plan.record.arms] == ["Adam"]  # a whole word, not RAdam
+    plan = make_plan(study, "desk", tmp_path, only=["vgg-11 dam no"])
     assert [arm.group["Optimizer"] for arm in plan.record.arms] == ["Adam", "Adamax", "NAdam", "RAdam"]
+    assert {arm.group["Model"] for arm in choose(get_study("architectures").arms("desk"), ["resnet-18"])} == {
+        "ResNet-18"
+    }
+    assert {arm.group["Dataset"] for arm in choose(get_study("cifar").arms("desk"), ["cifar-10"])} == {"CIFAR-10"}
     assert len(choose(study.arms("desk"), ["resnet", "vgg"])) == 52
     with pytest.raises(ConfigError, match=r"no arm matches --only 'lion'; choose from\n  VGG-11 · SGD · No SGS"):
         make_plan(study, "desk", tmp_path, only=["lion"])

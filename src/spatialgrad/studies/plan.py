@@ -158,13 +158,19 @@ def make_plan(
 def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
+    A part of a word will do, unless some arm has it as a whole word: `resnet-18` is not SeResNet-18, nor `cifar-10`
+    CIFAR-100.
+
     Raises:
         ConfigError: If no arm matches; the message lists all arms.
     """
     names = {arm.key: " ".join([arm.key, *arm.group.values(), arm.label]).lower() for arm in arms}
-    chosen = [
-        arm for arm in arms if not only or any(all(w in names[arm.key] for w in text.lower().split()) for text in only)
-    ]
+    whole = {word for name in names.values() for word in name.split()}
+
+    def matches(name: str, text: str) -> bool:
+        return all(word in (name.split() if word in whole else name) for word in text.lower().split())
+
+    chosen = [arm for arm in arms if not only or any(matches(names[arm.key], text) for text in only)]
     if not chosen:
         listed = "".join(f"\n  {' · '.join([*arm.group.values(), arm.label])}" for arm in arms)
         raise ConfigError(f"no arm matches --only {' '.join(map(repr, only))}; choose from{listed}")
