@@ -13,7 +13,7 @@ from spatialgrad.models.resnet_encoder import EncoderWeightsError, load_encoder_
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.checkpoint import has_checkpoint, load_checkpoint
+from spatialgrad.train.runs.checkpoint import has_checkpoint, load_checkpoint, without_checkpoint
 from spatialgrad.train.runs.folder import RESULT, read_config
 from spatialgrad.train.tasks.base import Task
 
@@ -37,9 +37,7 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
             )
         state = load_checkpoint(path)
         if state is None:
-            raise CheckpointError(
-                f"--model.backbone: {path}, a run of {run.model.name}, has no checkpoint yet; train it first"
-            )
+            raise CheckpointError(f"--model.backbone: {without_checkpoint(path)}")
         return _tensors(state["model"], path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

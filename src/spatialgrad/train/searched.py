@@ -10,7 +10,7 @@ from spatialgrad.reparam import LayerScales, UnsupportedLayerError, repopt_init_
 from spatialgrad.reparam.repopt.scales import scales_of_state
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
-from spatialgrad.train.runs.checkpoint import load_checkpoint
+from spatialgrad.train.runs.checkpoint import load_checkpoint, without_checkpoint
 from spatialgrad.train.runs.folder import read_config
 
 
@@ -52,5 +52,5 @@ def read_scales(run: Path) -> dict[str, LayerScales]:
         raise ConfigError(f"--repopt.scales: {run} was trained with {method}, not with repopt-search")
     state = load_checkpoint(run, lambda text: None)
     if state is None:
-        raise CheckpointError(f"--repopt.scales: {run} has no checkpoint yet; train it first")
+        raise CheckpointError(f"--repopt.scales: {without_checkpoint(run)}")
     return scales_of_state(state["model"])

@@ -318,7 +318,9 @@ def test_backbones_that_cannot_be_read(root, tmp_path):
     attempt(tmp_path / "branches", ConfigError, r"branches was trained with dbb, .* trained with baseline or sgs")
     quietly(tiny(tmp_path / "pre", epochs=1))
     (tmp_path / "pre" / "checkpoint.pt").unlink()
-    attempt(tmp_path / "pre", CheckpointError, r"pre, a run of vgg11, has no checkpoint yet")
+    attempt(tmp_path / "pre", CheckpointError, r"--model.backbone: .*pre has a result, but no weights")
+    (tmp_path / "pre" / "result.json").unlink()
+    attempt(tmp_path / "pre", CheckpointError, r"--model.backbone: .*pre has no checkpoint yet; train it first")
     assert not (tmp_path / "run").exists()  # still free for the right one
 
 

@@ -56,7 +56,7 @@ def without_checkpoint(folder: Path) -> str:
             f"{folder} has a result, but no weights: it was restored from kept results, which have none, or its "
             "checkpoint was deleted. Move the folder away and train the run again"
         )
-    return f"{folder} has no checkpoint yet"
+    return f"{folder} has no checkpoint yet; train it first"
 
 
 def load_checkpoint(folder: Path, report: Callable[[str], None] | None = None) -> dict[str, Any] | None:
