@@ -129,6 +129,7 @@ def make_plan(
         note=note or (before.note if before else ""),
         only=tuple(dict.fromkeys([*(before.only if before else ()), *only])) if omitted else (),
         omitted=omitted,
+        order=tuple(arm.key for arm in arms),
         command=command,
     )
     jobs: dict[Path, Job] = {}

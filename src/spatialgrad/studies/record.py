@@ -110,6 +110,8 @@ class StudyRecord:
     """The texts of `--only` that select these arms; empty if the study is complete."""
     omitted: tuple[str, ...] = ()
     """Names of the study's arms that were not selected."""
+    order: tuple[str, ...] = ()
+    """Keys of all of the study's arms, selected or not, in the order of its table."""
     command: str = ""
     """The command that repeats a user's own study; those of the paper are repeated by their names."""
     format: int = field(default=FORMAT)
@@ -135,6 +137,8 @@ class StudyRecord:
                 for arm in self.arms]  # fmt: skip
         keys = {arm.key for arm in arms}
         arms += [arm for arm in other.arms if arm.key not in keys]
+        order = self.order or other.order
+        arms.sort(key=lambda arm: order.index(arm.key) if arm.key in order else len(order))
         names = {search.name for search in self.searches}
         omitted = tuple(name for name in self.omitted if name in other.omitted)
         return replace(
@@ -145,6 +149,7 @@ class StudyRecord:
             note=self.note or other.note,
             only=tuple(dict.fromkeys([*self.only, *other.only])) if omitted else (),
             omitted=omitted,
+            order=order,
         )
 
     def write(self, folder: Path) -> None:
@@ -193,6 +198,7 @@ def read_study(folder: Path | str) -> StudyRecord:
             for search in values.pop("searches")
         )
         values |= {name: tuple(values[name]) for name in ("seeds", "figures", "only", "omitted")}
+        values["order"] = tuple(values.get("order", ()))
         return StudyRecord(**values, arms=arms, searches=searches)
     except FileNotFoundError as error:
         raise ConfigError(f"{folder} is not a study folder: it has no {STUDY}") from error
