@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
-from results_own import live_sentence, regimes_table, with_interval
+from results_own import arms_table, live_sentence, regimes_table, with_interval
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
@@ -205,6 +205,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "provenance": provenance(studies),
         "live": live_sentence(studies),
         "regimes": regimes_table(studies),
+        "adaptive": arms_table("adaptive", studies),
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 

@@ -1,4 +1,4 @@
-"""What the studies of our own say, for the pages: live against `update(loader)`, and when scaling helps."""
+"""What single studies say, for the pages: live against `update(loader)`, when scaling helps, and tables of arms."""
 
 from __future__ import annotations
 
@@ -59,6 +59,22 @@ def regimes_table(studies: list[StudyResults]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def arms_table(name: str, studies: list[StudyResults]) -> str:
+    """Every arm of a study that has finished runs, with its gain over the arm it is compared with."""
+    study = _named(name, studies)
+    if study is None:
+        return f"The study `{name}`: {NOT_YET}."
+    compared, lines = compare_all(study), list[str]()
+    for arm in study.shown:
+        accuracy, comparison = summarize(list(arm.values.values())), compared[arm.record.key]
+        if accuracy is not None:
+            gain = "" if comparison is None or arm.record.reference else _interval(comparison)
+            lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} | {gain} |")
+    titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
+    header = f"| {' | '.join(titles)} | seeds | accuracy (%) | gain over plain, 95 % interval |"
+    return "\n".join([header, "|---" * (len(titles) + 3) + "|", *lines])
 
 
 def _named(name: str, studies: list[StudyResults]) -> StudyResults | None:

@@ -137,6 +137,30 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
+def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
+    arms = {
+        ("baseline", "gradient"): "Plain",
+        ("sgs", "gradient"): "SGS on the gradient",
+        ("sgs", "update"): "SGS on the update",
+    }
+    networks = {"vgg11-linear": "VGG-11", "convnext-atto": "ConvNeXt-Atto"}
+
+    def place(config):
+        arm = arms[config["method"]["name"], config["scaling"]["apply"]]
+        return networks[config["model"]["name"]], config["optimizer"]["name"].lower(), arm
+
+    values = accuracies("adaptive-desk", place)
+    lines = filled["adaptive"].splitlines()[2:]
+    for line in lines:
+        network, optimizer, arm, seeds, accuracy, gain = (cell.strip() for cell in line.strip("|").split("|"))
+        found = values[network, optimizer.lower(), arm]
+        assert int(seeds) == len(found)
+        assert numbers(accuracy)[0] == pytest.approx(statistics.fmean(found.values()), abs=0.0051)
+        plain = values[network, optimizer.lower(), "Plain"]
+        assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if arm != "Plain" else [], abs=0.0051)
+    assert len(lines) == len(values)
+
+
 def test_methods_recomputed_without_our_statistics(filled):
     """Accuracies and gains at equal epochs, from Table 1's study where it has the method, else from the rivals'."""
     names = {"baseline": "plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
