@@ -41,7 +41,7 @@ def test_show(study):
 
 def test_show_counts_what_was_chosen():
     out = console()
-    out.print(describe_study(get_study("optimizers"), "paper", ("vgg-11 adagrad",)))
+    out.print(describe_study(get_study("optimizers"), "paper", ("vgg-11 adagrad", "vgg-11 adagrad*")))
     said = out.file.getvalue()
     assert "5 arms, 3 seeds, 21 runs in total" in said  # 12 points, and 3 seeds of 3 different arms
     assert said.count("search vgg11-adagrad: ") == 1
