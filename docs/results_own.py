@@ -70,8 +70,8 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
     for arm in study.shown:
         accuracy, comparison = summarize(list(arm.values.values())), compared[arm.record.key]
         if accuracy is not None:
-            gain = "" if comparison is None or arm.record.reference else _interval(comparison)
-            lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} | {gain} |")
+            gain = "" if comparison is None or arm.record.reference else f" {_interval(comparison)}"
+            lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} |{gain} |")
     titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
     header = f"| {' | '.join(titles)} | seeds | accuracy (%) | gain over plain, 95 % interval |"
     return "\n".join([header, "|---" * (len(titles) + 3) + "|", *lines])
