@@ -18,7 +18,7 @@ from results_own import arms_table, live_sentence, regimes_table, with_interval
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
-from spatialgrad.report.provenance import command
+from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
@@ -186,10 +186,8 @@ def provenance(studies: list[StudyResults]) -> str:
     lines = []
     for study in studies:
         name = f"{study.record.name}-{study.record.scale}"
-        done = f"{study.states['finished']} of {len(study.runs)} runs"
-        lines.append(
-            f'- **{study.record.title}** ({done}): <a href="reports/{name}/index.html">report</a>, `{command(study)}`'
-        )
+        report = f'<a href="reports/{name}/index.html">report</a>'
+        lines.append(f"- **{study.record.title}**: {progress(study)}; {report}, `{command(study)}`")
     return "\n".join(lines)
 
 

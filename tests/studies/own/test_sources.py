@@ -8,7 +8,7 @@ from spatialgrad.studies.paper.table1_cifar import CIFAR
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train.config.io import flatten, to_dict
 
-SHARED = {"method.name", "scaling.k", "scaling.live"}
+SOURCE = {"method.name", "scaling.k", "scaling.live"}
 
 
 def arms_of(scale):
@@ -19,7 +19,7 @@ def arms_of(scale):
 def test_the_rows_differ_in_their_source_only(scale):
     configs = {label: flatten(to_dict(arm.config)) for label, arm in arms_of(scale).items()}
     plain = configs["Plain"]
-    assert {field for each in configs.values() for field in plain if each[field] != plain[field]} == SHARED
+    assert {field for each in configs.values() for field in plain if each[field] != plain[field]} == SOURCE
     of_mutual_information = [each for each in configs.values() if each["method.name"] == "sgs"]
     assert [each["scaling.k"] for each in of_mutual_information] == [2, 3, 5, 7, 10, 5]
     assert [each["scaling.live"] for each in of_mutual_information] == [False] * 5 + [True]
