@@ -30,8 +30,7 @@ $(VENV)/.test: $(VENV)/bin/python $(SETUP)
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo ## Train with and without scaling on the shipped images (under 3 minutes).
-	@# Threads that spin while they wait take minutes where another program keeps a core busy.
-	OMP_WAIT_POLICY=PASSIVE $(VENV)/bin/spatialgrad demo
+	$(VENV)/bin/spatialgrad demo
 
 test: lint browser ## Install what the tests need, check style and types, run all tests.
 	$(VENV)/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)

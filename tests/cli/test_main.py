@@ -5,13 +5,19 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
+
 from spatialgrad import __version__
+from spatialgrad.cli.main import SPINS
 from support.common import python_environment
 
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
-def run_python(*arguments):
+
+def run_python(*arguments, **variables):
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=python_environment())
+    environment = {key: value for key, value in python_environment().items() if key not in WAITING} | variables
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
 def test_python_m_spatialgrad_lists_the_subcommands():
@@ -48,3 +54,20 @@ def test_without_the_extra_the_way_out_is_named():
     done = run_python("-c", code)
     assert done.returncode == 1
     assert "pip install 'spatialgrad[train]'" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PyTorch's threads are those of libgomp on Linux only")
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [
+        ({}, SPINS),
+        ({"GOMP_SPINCOUNT": "77"}, "77"),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, "0"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "30000000000"),
+    ],
+)
+def test_waiting_threads_spin_briefly_unless_the_user_decides(given, spins):
+    done = run_python("-m", "spatialgrad", "model", "show", "vgg11", OMP_DISPLAY_ENV="VERBOSE", **given)
+    assert done.returncode == 0, done.stderr
+    # What the library itself says when PyTorch loads it.
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr

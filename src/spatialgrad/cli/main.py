@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -12,11 +13,19 @@ from spatialgrad.cli.importing import importing
 from spatialgrad.torch_utils.names import did_you_mean
 from spatialgrad.train.exit_codes import exit_code_of
 
+SPINS = "3000"
+"""How often a waiting thread of OpenMP looks for work before it sleeps: for about 0.1 ms.
+
+With libgomp's own number, 300,000, a training with several threads takes ten times as long beside a program that keeps
+a core busy: threads that wait take the core from the one they wait for. On a quiet machine, both are equally fast
+(benchmarks/bench_waiting.py).
+"""
 DESCRIPTION = "Spatial gradient scaling for ConvNets. `spatialgrad --version` prints the versions."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    _spin_briefly()
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == ["--version"]:
         print(describe_version())
@@ -37,6 +46,12 @@ def _installed(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _spin_briefly() -> None:
+    """Set `SPINS` for this process, if it has not loaded torch yet, and those that it starts; users' settings win."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def _run(arguments: list[str]) -> None:
