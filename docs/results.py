@@ -203,7 +203,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "provenance": provenance(studies),
         "live": live_sentence(studies),
         "regimes": regimes_table(studies),
-        "adaptive": arms_table("adaptive", studies),
+        **{name: arms_table(name, studies) for name in ("adaptive", "sources")},
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 

@@ -137,6 +137,17 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
+def check_arms(table, values):
+    """Recompute a table of arms: the cells before the number of seeds are the keys of the values."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    for *arm, seeds, accuracy, gain in rows:
+        found, plain = values[tuple(arm)], values[(*arm[:-1], "Plain")]
+        assert int(seeds) == len(found)
+        assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
+        assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if found is not plain else [], abs=0.0051)
+    assert len(rows) == len(values)
+
+
 def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
     arms = {
         ("baseline", "gradient"): "Plain",
@@ -144,21 +155,23 @@ def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
         ("sgs", "update"): "SGS on the update",
     }
     networks = {"vgg11-linear": "VGG-11", "convnext-atto": "ConvNeXt-Atto"}
+    optimizers = {"adam": "Adam", "adamw": "AdamW"}
 
     def place(config):
         arm = arms[config["method"]["name"], config["scaling"]["apply"]]
-        return networks[config["model"]["name"]], config["optimizer"]["name"].lower(), arm
+        return networks[config["model"]["name"]], optimizers[config["optimizer"]["name"]], arm
 
-    values = accuracies("adaptive-desk", place)
-    lines = filled["adaptive"].splitlines()[2:]
-    for line in lines:
-        network, optimizer, arm, seeds, accuracy, gain = (cell.strip() for cell in line.strip("|").split("|"))
-        found = values[network, optimizer.lower(), arm]
-        assert int(seeds) == len(found)
-        assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
-        plain = values[network, optimizer.lower(), "Plain"]
-        assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if arm != "Plain" else [], abs=0.0051)
-    assert len(lines) == len(values)
+    check_arms(filled["adaptive"], accuracies("adaptive-desk", place))
+
+
+def test_sources_recomputed_without_our_statistics(filled):
+    methods = {"baseline": "Plain", "sgs-autocorrelation": "autocorrelation", "sgs-static": "best α and β"}
+
+    def place(config):
+        measured = "live" if config["scaling"].get("live") else f"k = {config['scaling']['k']:g}"
+        return "CIFAR-100", methods.get(config["method"]["name"], f"mutual information, {measured}")
+
+    check_arms(filled["sources"], accuracies("sources-desk", place))
 
 
 def test_methods_recomputed_without_our_statistics(filled):
