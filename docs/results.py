@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
+from results_fit import fit_fact, fit_table, training_accuracies
 from results_own import arms_table, live_sentence, regimes_table, with_interval
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
-from spatialgrad.report.statistics import Comparison, Summary, summarize
+from spatialgrad.report.statistics import Comparison, Summary, compare_paired, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.kept import unpacked
@@ -67,10 +68,20 @@ class Row:
     label: str
     dataset: str
     network: str
+    epochs: int
     method: str
     plain: Summary
     scaled: Summary
     comparison: Comparison
+    plain_training: Summary
+    """Of the accuracy on training images in the last epoch."""
+    training: Comparison
+    """The same for that accuracy, without a correction."""
+
+    @property
+    def gap(self) -> float:
+        """By how much plain training is better on training images than on test images."""
+        return self.plain_training.mean - self.plain.mean
 
 
 def load_kept() -> list[StudyResults]:
@@ -91,7 +102,9 @@ def rows(studies: list[StudyResults]) -> list[Row]:
             if reference is None or comparison is None or _config(reference)["method"]["name"] != "baseline":
                 continue
             plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
-            if plain is None or scaled is None:
+            before, after = (training_accuracies(each, study.record.metric) for each in (reference, arm))
+            plain_training, training = summarize(list(before.values())), compare_paired(after, before)
+            if plain is None or scaled is None or plain_training is None or training is None:
                 continue
             found.append(
                 Row(
@@ -100,10 +113,13 @@ def rows(studies: list[StudyResults]) -> list[Row]:
                     label=arm.record.label,
                     dataset=_dataset(arm),
                     network=_network(arm),
+                    epochs=_config(arm)["budget"]["epochs"],
                     method=METHODS.get(name := _config(arm)["method"]["name"], name),
                     plain=plain,
                     scaled=scaled,
                     comparison=comparison,
+                    plain_training=plain_training,
+                    training=training,
                 )
             )
     return found
@@ -112,14 +128,14 @@ def rows(studies: list[StudyResults]) -> list[Row]:
 def gains_table(found: list[Row]) -> str:
     """Plain training and scaling, one row per data set and network."""
     lines = [
-        "| data set | network | seeds | plain (%) | SGS (%) | gain, 95 % interval | p |",
-        "|---|---|---|---|---|---|---|",
+        "| data set | network | epochs | seeds | plain (%) | SGS (%) | gain, 95 % interval | p |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in _gains(found):
         each = row.comparison
         lines.append(
-            f"| {row.dataset} | {row.network} | {each.n} | {spread(row.plain)} | {spread(row.scaled)} "
-            f"| {_bold(with_interval(each), each.better)} | {_p(each)} |"
+            f"| {row.dataset} | {row.network} | {row.epochs} | {each.n} | {spread(row.plain)} | {spread(row.scaled)} "
+            f"| {_bold(with_interval(each), each.supported)} | {_p(each)} |"
         )
     return "\n".join(lines)
 
@@ -203,6 +219,8 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "provenance": provenance(studies),
         "live": live_sentence(studies),
         "regimes": regimes_table(studies),
+        "fit": fit_table(_fits(found)),
+        "fit-fact": fit_fact(_fits(found)),
         **{name: arms_table(name, studies) for name in ("adaptive", "sources")},
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
@@ -221,14 +239,20 @@ def main() -> None:
         page.write_text(fill(page.read_text(), filled))
     QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
     cost = json.loads(COST.read_text())
-    gains = [(f"{row.dataset}\n{row.network}", row.comparison) for row in _gains(rows(studies))]
+    gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in _gains(rows(studies))]
     draw(gains, {method: ratio(cost, method) for method in cost["methods"] if method != "plain"})
     print(filled["gains"])
 
 
 def _gains(found: list[Row]) -> list[Row]:
     """The rows of the main table: scaling on a data set or a network, with the settings of the recipe."""
-    return [row for row in found if row.method == "SGS" and row.study in ("cifar", "datasets", "architectures")]
+    studies = ("cifar", "sensitivity", "datasets", "architectures")
+    return [row for row in found if row.method == "SGS" and row.study in studies]
+
+
+def _fits(found: list[Row]) -> list[Row]:
+    """The rows of the main table and those of the study of regimes."""
+    return [*_gains(found), *(row for row in found if row.study == "regimes")]
 
 
 def _headline_row(found: list[Row]) -> Row:

@@ -15,8 +15,8 @@ from spatialgrad.studies.record import read_study
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted(path.parent for path in ROOT.glob("results/*/study.json"))
 RUNS = sorted(ROOT.glob("results/*/runs/**/seed*.json"))
-ROW = re.compile(r"\| (?P<dataset>[^|]+) \| (?P<network>[^|]+) \| (?P<n>\d+) \| (?P<plain>[^|]+) \| (?P<scaled>[^|]+) "
-                 r"\| (?P<gain>[^|]+) \| (?P<p>[^|]*) \|")  # fmt: skip
+ROW = re.compile(r"\| (?P<dataset>[^|]+) \| (?P<network>[^|]+) \| (?P<epochs>\d+) \| (?P<n>\d+) \| (?P<plain>[^|]+) "
+                 r"\| (?P<scaled>[^|]+) \| (?P<gain>[^|]+) \| (?P<p>[^|]*) \|")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +50,18 @@ def numbers(text):
     return [float(each.replace("−", "-")) for each in re.findall(r"[+−]?\d+\.\d+", text)]
 
 
-def by_hand():
-    """Final accuracies in per cent by study, data set, network and method, from the files alone."""
+def by_hand(training=False):
+    """Final accuracies in per cent by study, images, network, epochs and method, from the files alone."""
     found = {}
     for path in RUNS:
         run = json.loads(path.read_text())
         config, result = run["config.json"], run["result.json"]
         study = path.relative_to(ROOT / "results").parts[0]
-        rest = (config["data"]["name"], config["model"]["name"], config["model"]["width"])
-        values = found.setdefault((study, *rest), {}).setdefault(config["method"]["name"], {})
-        values[config["seed"]] = 100 * result["test"]["accuracy"]
+        images, model = config["data"], config["model"]
+        place = (study, images["name"], images["limit"], model["name"], model["width"], config["budget"]["epochs"])
+        values = found.setdefault(place, {}).setdefault(config["method"]["name"], {})
+        last = run["metrics.jsonl"]["train_accuracy"][-1] if training else result["test"]["accuracy"]
+        values[config["seed"]] = 100 * last
     return found
 
 
@@ -83,16 +85,16 @@ def test_rows_of_the_readme_recomputed_without_our_statistics():
     rows = [row for line in (ROOT / "README.md").read_text().splitlines() if (row := ROW.fullmatch(line))]
     rows = [row for row in rows if row["dataset"] != "data set"]
     assert rows
-    groups = [group for group in by_hand().values() if {"baseline", "sgs"} <= group.keys()]
+    groups = {place: group for place, group in by_hand().items() if {"baseline", "sgs"} <= group.keys()}
     for row in rows:
         matching = []
-        for group in groups:
+        for (*_, epochs), group in groups.items():
             plain, scaled = group["baseline"], group["sgs"]
             seeds = sorted(plain.keys() & scaled.keys())
             expected = interval_by_hand(scaled, plain)
             means = [statistics.fmean(plain.values()), statistics.fmean(scaled.values())]
             printed = [numbers(row["plain"])[0], numbers(row["scaled"])[0], *numbers(row["gain"])]
-            if len(printed) == 2 + len(expected) and int(row["n"]) == len(seeds):
+            if (int(row["epochs"]), int(row["n"]), len(printed)) == (epochs, len(seeds), 2 + len(expected)):
                 matching.append(printed == pytest.approx([*means, *expected], abs=0.0051))
         assert sum(matching) == 1, f"no runs in results/ give the row {row[0]}"
 
@@ -105,6 +107,26 @@ def accuracies(study, key):
         config = run["config.json"]
         found.setdefault(key(config), {})[config["seed"]] = 100 * run["result.json"]["test"]["accuracy"]
     return found
+
+
+def test_training_accuracies_recomputed_without_our_statistics(filled):
+    studies = ("cifar-desk", "sensitivity-desk", "datasets-desk", "architectures-desk", "regimes-desk")
+    expected, test = [], by_hand()
+    for place, training in by_hand(training=True).items():
+        if place[0] in studies and {"baseline", "sgs"} <= training.keys():
+            plain, plain_test = (statistics.fmean(each["baseline"].values()) for each in (training, test[place]))
+            changes = [interval_by_hand(each["sgs"], each["baseline"]) for each in (training, test[place])]
+            expected.append((plain - plain_test, plain, place[-1], *changes))
+    expected.sort(reverse=True)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in filled["fit"].splitlines()[2:]]
+    for (_, _, epochs, *cells), (gap, plain, number, training, gain) in zip(rows, expected, strict=True):
+        assert int(epochs) == number
+        assert numbers(" ".join(cells)) == pytest.approx([plain, gap, *training, *gain], abs=0.0051)
+    lowered = [-training[0] for *_, training, _ in expected if training[0] < 0]
+    counted = [len(lowered), len(expected), sum(gain[0] > 0 for *_, gain in expected)]
+    fact = filled["fit-fact"]
+    assert [int(each) for each in re.search(r"in (\d+) of (\d+) .* in (\d+)\.$", fact).groups()] == counted
+    assert numbers(fact) == pytest.approx([min(lowered), max(lowered)], abs=0.0051)
 
 
 def test_live_recomputed_without_our_statistics(filled):
