@@ -39,7 +39,9 @@ def picture(gains: Sequence[tuple[str, Comparison]], costs: Mapping[str, float],
     for place, (_, each) in enumerate(reversed(gains)):
         if each.low is not None:
             left.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
-        left.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=ACCENT[theme] if each.better else "none")
+        left.plot(
+            each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=ACCENT[theme] if each.supported else "none"
+        )
     left.axvline(0, color=INK[theme], lw=0.8)
     left.set_yticks(range(len(gains)), [name for name, _ in reversed(gains)], size=8)
     left.set_ylim(-0.6, len(gains) - 0.4)
