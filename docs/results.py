@@ -221,7 +221,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "regimes": regimes_table(studies),
         "fit": fit_table(_fits(found)),
         "fit-fact": fit_fact(_fits(found)),
-        **{name: arms_table(name, studies) for name in ("adaptive", "sources")},
+        "adaptive": arms_table("adaptive", studies),
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 

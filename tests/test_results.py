@@ -186,16 +186,6 @@ def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
     check_arms(filled["adaptive"], accuracies("adaptive-desk", place))
 
 
-def test_sources_recomputed_without_our_statistics(filled):
-    methods = {"baseline": "Plain", "sgs-autocorrelation": "autocorrelation", "sgs-static": "best α and β"}
-
-    def place(config):
-        measured = "live" if config["scaling"].get("live") else f"k = {config['scaling']['k']:g}"
-        return "CIFAR-100", methods.get(config["method"]["name"], f"mutual information, {measured}")
-
-    check_arms(filled["sources"], accuracies("sources-desk", place))
-
-
 def test_methods_recomputed_without_our_statistics(filled):
     """Accuracies and gains at equal epochs, from Table 1's study where it has the method, else from the rivals'."""
     names = {"baseline": "plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
