@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
-from results_fit import fit_fact, fit_table, training_accuracies
+from results_fit import fit_fact, fit_table, length_sentence, training_accuracies
 from results_own import arms_table, live_sentence, regimes_table, with_interval
 from results_picture import draw
 
@@ -219,6 +219,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "provenance": provenance(studies),
         "live": live_sentence(studies),
         "regimes": regimes_table(studies),
+        "length": length_sentence(_gains(found)),
         "fit": fit_table(_fits(found)),
         "fit-fact": fit_fact(_fits(found)),
         "adaptive": arms_table("adaptive", studies),

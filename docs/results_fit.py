@@ -1,4 +1,4 @@
-"""What scaling does to the accuracy on training images, for the pages: beside its gain, in every kept comparison."""
+"""When scaling helps, for the pages: its gain by the length of the training, and what it does on training images."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ def training_accuracies(arm: ArmResults, metric: str) -> dict[int, float]:
     """The metric on training images in the last epoch, by seed, of the finished runs."""
     curves = {run.seed: run.curves[f"train_{metric}"][1] for run in arm.runs if run.value is not None}
     return {seed: values[-1] for seed, values in curves.items() if values}
+
+
+def length_sentence(rows: list[Row]) -> str:
+    """The gain of VGG-11 on CIFAR-100 by the number of epochs."""
+    of = [row for row in rows if row.study in ("cifar", "sensitivity") and row.dataset.startswith("CIFAR-100")]
+    gains = [
+        f"{with_interval(row.comparison)} points in {row.epochs} epochs ({row.comparison.n} seeds)"
+        for row in sorted(of, key=lambda row: row.epochs)
+    ]
+    return f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {' and '.join(gains)}."
 
 
 def fit_table(rows: list[Row]) -> str:

@@ -129,6 +129,19 @@ def test_training_accuracies_recomputed_without_our_statistics(filled):
     assert numbers(fact) == pytest.approx([min(lowered), max(lowered)], abs=0.0051)
 
 
+def test_gains_by_length_recomputed_without_our_statistics(filled):
+    values = {
+        place[-1]: (group["sgs"], group["baseline"])
+        for place, group in by_hand().items()
+        if place[:2] in (("cifar-desk", "cifar100"), ("sensitivity-desk", "cifar100"))
+    }
+    said = filled["length"]
+    expected = [number for _, pair in sorted(values.items()) for number in interval_by_hand(*pair)]
+    assert numbers(said) == pytest.approx(expected, abs=0.0051)
+    counted = [(epochs, len(scaled.keys() & plain.keys())) for epochs, (scaled, plain) in sorted(values.items())]
+    assert [(int(a), int(b)) for a, b in re.findall(r"in (\d+) epochs \((\d+) seeds\)", said)] == counted
+
+
 def test_live_recomputed_without_our_statistics(filled):
     values = accuracies("live-desk", lambda config: bool(config["scaling"].get("live")))
     means = [statistics.fmean(values[live].values()) for live in (False, True)]
