@@ -105,6 +105,19 @@ def test_only_some_arms(tmp_path):
         make_plan(study, "desk", tmp_path, only=["lion"])
 
 
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("PSPNet-18 SGS", ["SGS"]),
+        ("pspnet-18 · sgs", ["SGS"]),  # as reports and messages write it
+        ("PSPNet SGS", ["SGS in pre-training", "SGS in fine-tuning", "SGS"]),
+        ("PSPNet-18 SGS in fine-tuning", ["SGS in fine-tuning"]),
+    ],
+)
+def test_a_whole_name_is_this_arm_alone(text, labels):
+    assert [arm.label for arm in choose(get_study("segmentation").arms("desk"), [text])] == labels
+
+
 def test_only_keeps_what_arms_need(tmp_path):
     study = get_study("search-methods")
     assert len(make_plan(study, "paper", tmp_path, only=["grid"], num_seeds=1).jobs) == 49 + 1

@@ -90,9 +90,7 @@ def make_plan(
     before = read_study(folder) if (folder / STUDY).exists() else None
     arms = study.arms(scale)
     chosen = _with_backbones(choose(arms, only), arms)
-    places = _Places()
-    arm_places = {arm.key: places.of(arm.config, f"runs/{arm.key}", arm) for arm in arms}
-    searches = {search.name: (search, _points(search, places)) for search in study.searches(scale)}
+    arm_places, searches = _assign_places(arms, study.searches(scale))
     wanted = [name for name in searches if not only or any(arm.tuned_by == name for arm in chosen)]
 
     if before is not None:
@@ -160,18 +158,23 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
     A part of a word will do, unless some arm has it as a whole word: `resnet-18` is not SeResNet-18, nor `cifar-10`
-    CIFAR-100.
+    CIFAR-100. An arm's whole name stands for this arm alone: `PSPNet-18 SGS` is not "PSPNet-18 SGS in fine-tuning".
 
     Raises:
         ConfigError: If no arm matches; the message lists all arms.
     """
     names = {arm.key: " ".join([arm.key, *arm.group.values(), arm.label]).lower() for arm in arms}
+    full = {arm.key: " ".join([*arm.group.values(), arm.label]).lower().split() for arm in arms}
     whole = {word for name in names.values() for word in name.split()}
 
-    def matches(name: str, text: str) -> bool:
-        return all(word in (name.split() if word in whole else name) for word in text.lower().split())
+    def matches(arm: Arm, text: str) -> bool:
+        words = text.lower().replace("·", " ").split()
+        if words in full.values():
+            return full[arm.key] == words
+        name = names[arm.key]
+        return all(word in (name.split() if word in whole else name) for word in words)
 
-    chosen = [arm for arm in arms if not only or any(matches(names[arm.key], text) for text in only)]
+    chosen = [arm for arm in arms if not only or any(matches(arm, text) for text in only)]
     if not chosen:
         listed = "".join(f"\n  {' · '.join([*arm.group.values(), arm.label])}" for arm in arms)
         raise ConfigError(f"no arm matches --only {' '.join(map(repr, only))}; choose from{listed}")
@@ -180,7 +183,13 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
 
 def count_runs(study: Study, scale: Scale, num_seeds: int | None = None) -> int:
     """Number of trainings of a study at a scale; by default with the study's number of seeds."""
-    return len(make_plan(study, scale, Path("nowhere"), num_seeds=num_seeds).jobs)
+    # `study list` counts every study at every scale: whole plans would take it a second.
+    arm_places, searches = _assign_places(study.arms(scale), study.searches(scale))
+    seeds = range(study.num_seeds[scale] if num_seeds is None else num_seeds)
+    runs = {(place, seed) for place in arm_places.values() for seed in seeds}
+    for search, points in searches.values():
+        runs |= {(place, seed) for _, _, place in points for seed in range(search.num_seeds)}
+    return len(runs)
 
 
 class _Places:
@@ -195,8 +204,20 @@ class _Places:
         return self._known.setdefault(json.dumps([values, rest], sort_keys=True), place)
 
 
-def _points(search: Search, places: _Places) -> list[tuple[dict[str, Any], TrainConfig, str]]:
-    """Values, config and folder of each point of the grid."""
+Points = list[tuple[dict[str, Any], TrainConfig, str]]
+"""Values, config and folder of each point of a search's grid."""
+
+
+def _assign_places(
+    arms: Iterable[Arm], searches: Iterable[Search]
+) -> tuple[dict[str, str], dict[str, tuple[Search, Points]]]:
+    """The folders of the arms by key, and the searches by name with the folders of their points."""
+    places = _Places()
+    arm_places = {arm.key: places.of(arm.config, f"runs/{arm.key}", arm) for arm in arms}
+    return arm_places, {search.name: (search, _points(search, places)) for search in searches}
+
+
+def _points(search: Search, places: _Places) -> Points:
     combinations = [dict(zip(search.grid, values, strict=True)) for values in itertools.product(*search.grid.values())]
     digits = len(str(len(combinations) - 1))
     configs = [with_values(search.config, values) for values in combinations]
@@ -216,7 +237,7 @@ def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
     return [*backbones, *(arm for arm in chosen if arm not in backbones)]
 
 
-def _search_jobs(search: Search, points: Iterable[Any], folder: Path) -> Iterator[Job]:
+def _search_jobs(search: Search, points: Points, folder: Path) -> Iterator[Job]:
     for seed in range(search.num_seeds):
         for values, config, place in points:
             settings = ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in values.items())
@@ -224,7 +245,7 @@ def _search_jobs(search: Search, points: Iterable[Any], folder: Path) -> Iterato
             yield Job(folder=folder / place / f"seed{seed}", config=replace(config, seed=seed), title=title)
 
 
-def _search_record(search: Search, points: Iterable[Any]) -> SearchRecord:
+def _search_record(search: Search, points: Points) -> SearchRecord:
     return SearchRecord(
         name=search.name,
         fields=tuple(search.grid),

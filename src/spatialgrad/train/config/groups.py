@@ -201,8 +201,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_name("task", self.task, TASK_NAMES)
-        self._check_fit("model", self.model.name, self.model.task, list_models(task=self.task))
-        self._check_fit("dataset", self.data.name, task_of(self.data.name), names_for(self.task))
+        self._check_fit("model", self.model.name, self.model.task)
+        self._check_fit("dataset", self.data.name, task_of(self.data.name))
         if self.task == "classification":
             size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
@@ -225,8 +225,9 @@ class TrainConfig:
             valid = precision in ("32-true", "64-true")
             require(valid, "machine.precision", precision, f"must be 32-true or 64-true {why}")
 
-    def _check_fit(self, what: str, name: str, made_for: str, fitting: list[str]) -> None:
+    def _check_fit(self, what: str, name: str, made_for: str) -> None:
         if made_for != self.task:
+            fitting = list_models(task=self.task) if what == "model" else names_for(self.task)
             raise ConfigError(
                 f"{what} {name!r} is for {made_for}, but the task is {self.task!r}; use --task {made_for}, or a {what} "
                 f"for {self.task} ({', '.join(fitting)})"
