@@ -93,9 +93,9 @@ def load_kept() -> list[StudyResults]:
 
 
 def rows(studies: list[StudyResults]) -> list[Row]:
-    """Every arm that was compared with plain training."""
+    """Every classification that was compared with plain training."""
     found = []
-    for study in studies:
+    for study in (each for each in studies if each.record.metric == "accuracy"):
         compared = compare_all(study)
         for arm in study.shown:
             reference, comparison = study.reference(arm), compared[arm.record.key]
@@ -222,7 +222,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "length": length_sentence(_gains(found)),
         "fit": fit_table(_fits(found)),
         "fit-fact": fit_fact(_fits(found)),
-        "adaptive": arms_table("adaptive", studies),
+        **{name: arms_table(name, studies) for name in ("adaptive", "sources", "segmentation", "pose")},
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spatialgrad.report.results import StudyResults
 from spatialgrad.report.statistics import Comparison, summarize
-from spatialgrad.report.tables.cells import signed, spread
+from spatialgrad.report.tables.cells import METRICS, signed, spread
 from spatialgrad.report.tables.results import compare_all
 
 NOT_YET = "not measured yet"
@@ -64,7 +64,7 @@ def regimes_table(studies: list[StudyResults]) -> str:
 def arms_table(name: str, studies: list[StudyResults]) -> str:
     """Every arm of a study that has finished runs, with its gain over the arm it is compared with."""
     study = _named(name, studies)
-    if study is None:
+    if study is None or not any(arm.values for arm in study.shown):
         return f"The study `{name}`: {NOT_YET}."
     compared, lines = compare_all(study), list[str]()
     for arm in study.shown:
@@ -73,7 +73,8 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
             gain = "" if comparison is None or arm.record.reference else f" {_interval(comparison)}"
             lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} |{gain} |")
     titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
-    header = f"| {' | '.join(titles)} | seeds | accuracy (%) | gain over plain, 95 % interval |"
+    metric = METRICS.get(study.record.metric, study.record.metric)
+    header = f"| {' | '.join(titles)} | seeds | {metric} (%) | gain over plain, 95 % interval |"
     return "\n".join([header, "|---" * (len(titles) + 3) + "|", *lines])
 
 

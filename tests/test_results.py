@@ -56,6 +56,8 @@ def by_hand(training=False):
     for path in RUNS:
         run = json.loads(path.read_text())
         config, result = run["config.json"], run["result.json"]
+        if config["task"] != "classification":
+            continue
         study = path.relative_to(ROOT / "results").parts[0]
         images, model = config["data"], config["model"]
         place = (study, images["name"], images["limit"], model["name"], model["width"], config["budget"]["epochs"])
@@ -99,13 +101,15 @@ def test_rows_of_the_readme_recomputed_without_our_statistics():
         assert sum(matching) == 1, f"no runs in results/ give the row {row[0]}"
 
 
-def accuracies(study, key):
-    """Final accuracies in per cent by seed, by what `key` reads from the config."""
+def final_values(study, key):
+    """Final values of the metric in per cent by seed, by what `key` reads from the config."""
     found = {}
     for path in sorted((ROOT / "results" / study).glob("runs/**/seed*.json")):
         run = json.loads(path.read_text())
         config = run["config.json"]
-        found.setdefault(key(config), {})[config["seed"]] = 100 * run["result.json"]["test"]["accuracy"]
+        found.setdefault(key(config), {})[config["seed"]] = (
+            100 * run["result.json"]["test"][run["result.json"]["metric"]]
+        )
     return found
 
 
@@ -143,7 +147,7 @@ def test_gains_by_length_recomputed_without_our_statistics(filled):
 
 
 def test_live_recomputed_without_our_statistics(filled):
-    values = accuracies("live-desk", lambda config: bool(config["scaling"].get("live")))
+    values = final_values("live-desk", lambda config: bool(config["scaling"].get("live")))
     means = [statistics.fmean(values[live].values()) for live in (False, True)]
     stds = [statistics.stdev(values[live].values()) for live in (False, True)]
     printed = numbers(filled["live"])
@@ -156,7 +160,7 @@ def test_regimes_recomputed_without_our_statistics(filled):
         steps = config["budget"]["epochs"] * (config["data"]["limit"] // config["data"]["batch_size"])
         return config["data"]["limit"], round(steps, -3), config["method"]["name"]
 
-    values = accuracies("regimes-desk", place)
+    values = final_values("regimes-desk", place)
     header, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")] for line in filled["regimes"].splitlines()
     )
@@ -172,11 +176,11 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
-def check_arms(table, values):
+def check_arms(table, values, plain_label="Plain"):
     """Recompute a table of arms: the cells before the number of seeds are the keys of the values."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     for *arm, seeds, accuracy, gain in rows:
-        found, plain = values[tuple(arm)], values[(*arm[:-1], "Plain")]
+        found, plain = values[tuple(arm)], values[(*arm[:-1], plain_label)]
         assert int(seeds) == len(found)
         assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
         assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if found is not plain else [], abs=0.0051)
@@ -196,7 +200,37 @@ def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
         arm = arms[config["method"]["name"], config["scaling"]["apply"]]
         return networks[config["model"]["name"]], optimizers[config["optimizer"]["name"]], arm
 
-    check_arms(filled["adaptive"], accuracies("adaptive-desk", place))
+    check_arms(filled["adaptive"], final_values("adaptive-desk", place))
+
+
+def test_sources_recomputed_without_our_statistics(filled):
+    def place(config):
+        scaling, method = config["scaling"], config["method"]["name"]
+        labels = {
+            "baseline": "Plain",
+            "sgs": "mutual information, live" if scaling.get("live") else f"mutual information, k = {scaling['k']}",
+            "sgs-autocorrelation": "autocorrelation",
+            "sgs-static": "best α and β",
+        }
+        # Points of the search train on a part of the images, and are not rows.
+        return None if config["data"]["validation"] else ("CIFAR-100", labels[method])
+
+    values = final_values("sources-desk", place)
+    values.pop(None, None)
+    check_arms(filled["sources"], values)
+
+
+@pytest.mark.parametrize(("study", "network"), [("segmentation-desk", "PSPNet-18"), ("pose-desk", "MSRA ResNet-18")])
+def test_other_tasks_recomputed_without_our_statistics(filled, study, network):
+    folders = {"baseline": "Baseline", "sgs-in-pre-training": "SGS in pre-training"}
+    folders |= {"sgs-in-fine-tuning": "SGS in fine-tuning", "sgs": "SGS"}
+    values = {}
+    for path in sorted((ROOT / "results" / study).glob("runs/*/seed*.json")):
+        result = json.loads(path.read_text())["result.json"]
+        label = folders.get(path.parent.name.removeprefix(f"{network.lower().replace(' ', '-')}-"))
+        if label is not None:
+            values.setdefault((network, label), {})[result["seed"]] = 100 * result["test"][result["metric"]]
+    check_arms(filled[study.removesuffix("-desk")], values, plain_label="Baseline")
 
 
 def test_methods_recomputed_without_our_statistics(filled):
@@ -210,7 +244,7 @@ def test_methods_recomputed_without_our_statistics(filled):
             first = config["repopt"]["scales"] is None or config["method"]["name"] == "repopt"
             return (study, names.get(name := config["method"]["name"], name.upper())) if kept and first else None
 
-        values |= accuracies(study, key)
+        values |= final_values(study, key)
     recomputed = 0
     for line in filled["methods"].splitlines()[2:]:
         method, seeds, accuracy, gain, *_ = (cell.strip() for cell in line.strip("|").split("|"))
@@ -237,7 +271,8 @@ def test_kept_runs_are_whole_small_and_without_paths(path):
     values = read_kept(path)
     config, result = values["config.json"], values["result.json"]
     assert config["seed"] == result["seed"] == int(path.stem.removeprefix("seed"))
-    assert values["metrics.jsonl"][-1]["test_accuracy"] == pytest.approx(result["trained"]["accuracy"], rel=1e-5)
+    last = values["metrics.jsonl"][-1][f"test_{result['metric']}"]
+    assert last == pytest.approx(result["trained"][result["metric"]], rel=1e-5)
     assert path.stat().st_size < 20_000
     assert not re.search(r'"/|[A-Z]:\\\\|~/', path.read_text())
     assert re.fullmatch("[0-9a-f]{40}", values["environment.json"]["commit"])
