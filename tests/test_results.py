@@ -208,7 +208,7 @@ def test_sources_recomputed_without_our_statistics(filled):
         scaling, method = config["scaling"], config["method"]["name"]
         labels = {
             "baseline": "Plain",
-            "sgs": "mutual information, live" if scaling.get("live") else f"mutual information, k = {scaling['k']}",
+            "sgs": "mutual information, live" if scaling.get("live") else f"mutual information, k = {scaling['k']:g}",
             "sgs-autocorrelation": "autocorrelation",
             "sgs-static": "best α and β",
         }
