@@ -92,7 +92,7 @@ def test_real_trainings_give_the_numbers_of_their_results(real, tmp_path):
     last = json.loads((real / "runs/tiny-sgs/seed0/scalings.jsonl").read_text().splitlines()[-1])
     name, G = next(iter(last["scalings"].items()))
     assert f"{name}: " in text
-    assert f"{G[1][1]:.2f} at the end" in text
+    assert f"{G[1][1]:.2f} after epoch {last['epoch']}" in text
 
 
 def test_a_tuned_arm_costs_its_search(searched, tmp_path):

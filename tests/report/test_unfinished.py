@@ -228,3 +228,26 @@ def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
         (tmp_path / f"study/runs/tiny-sgs/seed{seed}/result.json").unlink()
     page, _ = texts(tmp_path / "study")
     assert "Not fully trained: SGS (ours) (3 of 3 epochs)." in page
+
+
+def test_finished_runs_without_examples_are_not_awaited(tmp_path):
+    write_run(tmp_path / "runs/sgs/seed0", 0.52, layers=[("conv", 3)])
+    record([arm("sgs", "SGS", {}, (0,), method="sgs")], figures=("examples", "scalings")).write(tmp_path)
+    for text in texts(tmp_path):
+        assert "all runs have finished without it, or were kept without their weights and predictions." in text
+        assert "no data yet" not in text.lower()
+
+
+def test_a_single_update_is_neither_the_start_nor_the_end(tmp_path):
+    write_run(tmp_path / "runs/sgs/seed0", 0.52, layers=[("conv", 3)])
+    log = tmp_path / "runs/sgs/seed0/scalings.jsonl"
+    first, *_, last = log.read_text().splitlines()
+    record([arm("sgs", "SGS", {}, (0,), method="sgs")], figures=("scalings",)).write(tmp_path)
+
+    def spoken():
+        return [re.search(r"SGS, conv: ([^.;]+\.[^;<\n]+)\.", text)[1] for text in texts(tmp_path)]
+
+    epochs = [json.loads(line)["epoch"] for line in (first, last)]
+    assert all(re.fullmatch(rf"\S+ after epoch {epochs[0]}, \S+ after epoch {epochs[1]}", said) for said in spoken())
+    log.write_text(last + "\n")
+    assert all(re.fullmatch(rf"\S+ after epoch {epochs[1]}", said) for said in spoken())

@@ -115,7 +115,7 @@ def test_dependence_needs_a_measurement(tmp_path):
     path.write_text("".join(json.dumps({**line, "dependence": {"stem": "?"}}) + "\n" for line in lines))
     there = load_results(there.folder)
     (figure,) = build_figures(there, "f")
-    assert "no data yet" in figure.alt
+    assert "no data: all runs have finished without it" in figure.alt
     (run,) = there.shown[1].runs
     assert "scalings.jsonl has no matrix for stem" in run.problems
     assert run.scalings

@@ -24,7 +24,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0509a", "#8a6d00", "#3f9fd8", "#76
 """Colours that colour-blind readers can tell apart; the page has brighter ones for dark mode."""
 INK, FAINT = "#010203", "#c1c2c3"
 """Placeholders for the page's colours of text and grid lines."""
-NO_DATA = "no data yet"
+NO_DATA = "No data yet."
 SVG = "http://www.w3.org/2000/svg"
 
 ElementTree.register_namespace("", SVG)
@@ -52,7 +52,7 @@ class PageFigure:
     """Alternative text, with the numbers."""
     caption: str = ""
     svg: str = ""
-    """Markup with all texts escaped; empty if there is no data yet."""
+    """Markup with all texts escaped; empty if there is nothing to draw."""
     width: float = 0.0
     """Natural width of the drawing in points."""
     legend: tuple[Key, ...] = ()
@@ -60,6 +60,11 @@ class PageFigure:
     """For the interactive part of the page."""
     examples: tuple[tuple[str, Examples], ...] = ()
     """Examples with the name of their arm."""
+
+
+def no_data(name: str, title: str, why: str) -> PageFigure:
+    """A figure that cannot be drawn, and why."""
+    return PageFigure(name=name, title=title, alt=f"{title}: {why[0].lower()}{why[1:]}", caption=why)
 
 
 def draw(

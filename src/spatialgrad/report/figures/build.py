@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from spatialgrad.report.figures.base import NO_DATA, PageFigure
+from spatialgrad.report.figures.base import NO_DATA, PageFigure, no_data
 from spatialgrad.report.figures.centre_share import centre_share
 from spatialgrad.report.figures.cost import metric_against_cost, overhead
 from spatialgrad.report.figures.curves import distances, learning_curves
@@ -39,6 +39,8 @@ FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = Mappin
 )
 """Each takes a study and a prefix for ids, and returns None as long as there is nothing to show."""
 
+NOT_KEPT = "No data: all runs have finished without it, or were kept without their weights and predictions."
+
 
 def build_figures(study: StudyResults, prefix: str) -> tuple[PageFigure, ...]:
     """The figures of a study, in its order, and its searches if it has any.
@@ -51,10 +53,11 @@ def build_figures(study: StudyResults, prefix: str) -> tuple[PageFigure, ...]:
         ConfigError: If the study names an unknown figure.
     """
     found = []
+    finished = all(run.value is not None for run in study.runs)
     searched = ("search",) if study.searches and "search" not in study.record.figures else ()
     for name in (*study.record.figures, *searched):
         check_name("figure", name, FIGURES)
         drawn = FIGURES[name](study, f"{prefix}-{name}")
         title = name.replace("-", " ").capitalize()
-        found.append(drawn or PageFigure(name=name, title=title, alt=f"{title}: {NO_DATA}."))
+        found.append(drawn or no_data(name, title, NOT_KEPT if finished else NO_DATA))
     return tuple(found)

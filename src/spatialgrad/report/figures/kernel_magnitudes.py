@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from spatialgrad.report.figures.base import NO_DATA, PageFigure, speaking
+from spatialgrad.report.figures.base import NO_DATA, PageFigure, no_data, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
 from spatialgrad.report.figures.layers import centre_of, evenly, published_layers
 from spatialgrad.report.results import ArmResults, RunResults, StudyResults
@@ -46,8 +46,7 @@ def kernel_magnitudes(study: StudyResults, prefix: str) -> PageFigure | None:
     damaged = f" Omitted: {'; '.join(problems)}." if problems else ""
     under_way = f" Not fully trained: {'; '.join(unfinished)}." if unfinished else ""
     if not found:
-        empty = PageFigure(name="kernel-magnitudes", title=title, alt=f"{title}: {NO_DATA}.{damaged}", caption=damaged)
-        return empty if problems else None
+        return no_data("kernel-magnitudes", title, f"{NO_DATA}{damaged}") if problems else None
     # Weights vary much less than factors do: each kind has its own colour scale.
     scales = {kind: scale_of(each for own, _, row in found if own == kind for each in row) for kind in ("|W|", "G")}
     rows = [HeatRow(title=f"{kind} {name}", matrices=row, largest=scales[kind]) for kind, name, row in found]

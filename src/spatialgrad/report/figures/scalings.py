@@ -17,7 +17,7 @@ from spatialgrad.report.figures.layers import (
     runs_by_seed,
 )
 from spatialgrad.report.results import ArmResults, RunResults, StudyResults
-from spatialgrad.report.scalings_log import Matrix
+from spatialgrad.report.scalings_log import Matrix, Scalings
 
 MOST_UPDATES, MOST_RUNS, MOST_LAYERS = 12, 24, 35
 
@@ -65,11 +65,14 @@ def _overview(arm: ArmResults, run: RunResults) -> tuple[str, float, list[str]]:
     ]
     svg, width = heat_rows(rows, names, bold=published_layers(arm, list(last.layers)))
     said = [
-        f"{arm.name}, {name}: {centre_of(first.layers.get(name))} at the start, "
-        f"{centre_of(last.layers.get(name))} at the end"
+        f"{arm.name}, {name}: {_spoken(first, name)}{'' if last is first else f', {_spoken(last, name)}'}"
         for name in published_layers(arm, list(last.layers)) or evenly(list(last.layers), 3)
     ]
     return svg, width, said
+
+
+def _spoken(update: Scalings, name: str) -> str:
+    return f"{centre_of(update.layers.get(name))} after epoch {update.epoch}"
 
 
 def _data(arm: ArmResults, run: RunResults) -> dict[str, Any]:
