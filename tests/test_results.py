@@ -15,6 +15,7 @@ from spatialgrad.studies.record import read_study
 ROOT = Path(__file__).parents[1]
 STUDIES = sorted(path.parent for path in ROOT.glob("results/*/study.json"))
 RUNS = sorted(ROOT.glob("results/*/runs/**/seed*.json"))
+POINTS = sorted(ROOT.glob("results/*/searches/**/seed*.json"))
 ROW = re.compile(r"\| (?P<dataset>[^|]+) \| (?P<network>[^|]+) \| (?P<epochs>\d+) \| (?P<n>\d+) \| (?P<plain>[^|]+) "
                  r"\| (?P<scaled>[^|]+) \| (?P<gain>[^|]+) \| (?P<p>[^|]*) \|")  # fmt: skip
 
@@ -266,7 +267,7 @@ def test_costs_recomputed(filled):
         assert numbers(ratio) == [pytest.approx(statistics.median(a / b for a, b in pairs), abs=0.0051)]
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: str(path.relative_to(ROOT / "results")))
+@pytest.mark.parametrize("path", [*RUNS, *POINTS], ids=lambda path: str(path.relative_to(ROOT / "results")))
 def test_kept_runs_are_whole_small_and_without_paths(path):
     values = read_kept(path)
     config, result = values["config.json"], values["result.json"]
@@ -287,4 +288,4 @@ def test_every_file_belongs_to_its_study(folder):
 
 
 def test_the_whole_is_small():
-    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*")) < 2_000_000
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*.json")) < 2_000_000
