@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +68,7 @@ def keep_study(study: Path, into: Path) -> Path:
             except DamagedFileError as error:
                 problem = str(error)
             problems += [f"  {study / name}: {problem}"] if problem else []
-    _copy_choices(record, study, target)
+    keep_choices(record, study, target)
     if problems:
         header = f"not kept, because files are damaged or those of another run ({target} has all others):"
         raise DamagedFileError("\n".join([header, *problems]))
@@ -174,7 +173,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
             if place.resolve().is_relative_to(study.resolve()) and kept_file(folder, name).exists():
                 place.mkdir(parents=True, exist_ok=True)
                 unpack_run(kept_file(folder, name), place)
-        _copy_choices(record, folder, study)
+        keep_choices(record, folder, study)
         yield study
 
 
@@ -222,13 +221,15 @@ def unpack_run(path: Path, place: Path) -> None:
         (place / name).write_text("".join(f"{line}\n" for line in lines))
 
 
-def _copy_choices(record: StudyRecord, source: Path, target: Path) -> None:
+def keep_choices(record: StudyRecord, source: Path, target: Path) -> None:
     """Copy what the searches of a study have chosen."""
     for search in record.searches:
         if (chosen := best_file(source, search.name)).is_file():
-            copy = best_file(target, search.name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(chosen, copy)
+            copy, content = best_file(target, search.name), chosen.read_bytes()
+            if not copy.is_file() or copy.read_bytes() != content:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(copy) as file:
+                    file.write(content)
 
 
 def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -49,6 +49,14 @@ def test_a_study_continues_after_its_folder_is_lost(first, keep, tmp_path):
     assert {run.state for run in load_results(folder).runs} == {"finished"}
 
 
+def test_what_a_search_has_chosen_is_kept(first, keep):
+    (chosen,) = first.rglob("best.json")
+    copy = keep / first.name / chosen.relative_to(first)
+    assert copy.read_bytes() == chosen.read_bytes()
+    (search,) = load_results(first).searches
+    assert json.loads(copy.read_text())["values"] == search.chosen
+
+
 def test_searches_and_what_they_tune_are_run_again(first, keep, tmp_path):
     _, launcher = run_here(tiny_study(tuned=True), tmp_path / first.name, keep=keep)
     assert {run.parts[-3] for run in launcher.order} == {"alpha", "runs"}
