@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spatialgrad.report.results import StudyResults
 from spatialgrad.report.statistics import Comparison, summarize
-from spatialgrad.report.tables.cells import METRICS, signed, spread
+from spatialgrad.report.tables.cells import metric_name, signed, spread
 from spatialgrad.report.tables.results import compare_all
 
 NOT_YET = "not measured yet"
@@ -73,8 +73,9 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
             gain = "" if comparison is None or arm.record.reference else f" {_interval(comparison)}"
             lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} |{gain} |")
     titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
-    metric = METRICS.get(study.record.metric, study.record.metric)
-    header = f"| {' | '.join(titles)} | seeds | {metric} (%) | gain over plain, 95 % interval |"
+    header = (
+        f"| {' | '.join(titles)} | seeds | {metric_name(study.record.metric)} (%) | gain over plain, 95 % interval |"
+    )
     return "\n".join([header, "|---" * (len(titles) + 3) + "|", *lines])
 
 

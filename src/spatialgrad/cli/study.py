@@ -39,8 +39,8 @@ def study_show(name: Name, scale: PaperScale = "paper", only: Only = ()) -> None
     Args:
         name: A name from `spatialgrad study list`.
         scale: paper, desk or pocket.
-        only: Show only the arms whose group and label contain every word of one of these texts; a whole
-            name stands for this arm alone.
+        only: Show only the arms whose group and label contain every word of one of these texts. The
+            whole name of an arm selects that arm alone.
     """
     _print(describe_study(get_study(name), scale, only))
 
@@ -63,8 +63,8 @@ def study_run(
         scale: paper: the paper's networks, data and training. desk: evidence without a GPU. pocket: everything in
             minutes, no claims.
         seeds: Number of runs per arm, with seeds 0, 1, ...; a larger number extends an existing study.
-        only: Run only the arms whose group and label contain every word of one of these texts; a whole
-            name stands for this arm alone.
+        only: Run only the arms whose group and label contain every word of one of these texts. The
+            whole name of an arm selects that arm alone.
         out: The study's folder; by default studies/NAME-SCALE.
         launch: Where the runs are trained.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.

@@ -68,7 +68,7 @@ def keep_study(study: Path, into: Path) -> Path:
             except DamagedFileError as error:
                 problem = str(error)
             problems += [f"  {study / name}: {problem}"] if problem else []
-    keep_choices(record, study, target)
+    copy_choices(record, study, target)
     if problems:
         header = f"not kept, because files are damaged or those of another run ({target} has all others):"
         raise DamagedFileError("\n".join([header, *problems]))
@@ -173,7 +173,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
             if place.resolve().is_relative_to(study.resolve()) and kept_file(folder, name).exists():
                 place.mkdir(parents=True, exist_ok=True)
                 unpack_run(kept_file(folder, name), place)
-        keep_choices(record, folder, study)
+        copy_choices(record, folder, study)
         yield study
 
 
@@ -221,7 +221,7 @@ def unpack_run(path: Path, place: Path) -> None:
         (place / name).write_text("".join(f"{line}\n" for line in lines))
 
 
-def keep_choices(record: StudyRecord, source: Path, target: Path) -> None:
+def copy_choices(record: StudyRecord, source: Path, target: Path) -> None:
     """Copy what the searches of a study have chosen."""
     for search in record.searches:
         if (chosen := best_file(source, search.name)).is_file():

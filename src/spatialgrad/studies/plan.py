@@ -158,13 +158,13 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     """The arms whose group and label contain every word of one of the texts; all arms without a text.
 
     A part of a word will do, unless some arm has it as a whole word: `resnet-18` is not SeResNet-18, nor `cifar-10`
-    CIFAR-100. An arm's whole name stands for this arm alone: `PSPNet-18 SGS` is not "PSPNet-18 SGS in fine-tuning".
+    CIFAR-100. The whole name of an arm selects that arm alone: `PSPNet-18 SGS` is not "PSPNet-18 SGS in fine-tuning".
 
     Raises:
         ConfigError: If no arm matches; the message lists all arms.
     """
-    names = {arm.key: " ".join([arm.key, *arm.group.values(), arm.label]).lower() for arm in arms}
     full = {arm.key: " ".join([*arm.group.values(), arm.label]).lower().split() for arm in arms}
+    names = {key: " ".join([key.lower(), *words]) for key, words in full.items()}
     whole = {word for name in names.values() for word in name.split()}
 
     def matches(arm: Arm, text: str) -> bool:
@@ -181,12 +181,11 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
     return chosen
 
 
-def count_runs(study: Study, scale: Scale, num_seeds: int | None = None) -> int:
-    """Number of trainings of a study at a scale; by default with the study's number of seeds."""
+def count_runs(study: Study, scale: Scale) -> int:
+    """Number of trainings of a study at a scale, with the study's number of seeds."""
     # `study list` counts every study at every scale: whole plans would take it a second.
     arm_places, searches = _assign_places(study.arms(scale), study.searches(scale))
-    seeds = range(study.num_seeds[scale] if num_seeds is None else num_seeds)
-    runs = {(place, seed) for place in arm_places.values() for seed in seeds}
+    runs = {(place, seed) for place in arm_places.values() for seed in range(study.num_seeds[scale])}
     for search, points in searches.values():
         runs |= {(place, seed) for _, _, place in points for seed in range(search.num_seeds)}
     return len(runs)

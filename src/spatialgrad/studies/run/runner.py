@@ -18,7 +18,7 @@ from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.identity import other_run, planned_values
-from spatialgrad.studies.kept import keep_choices, keep_record, why_not_kept
+from spatialgrad.studies.kept import copy_choices, keep_record, why_not_kept
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, read_study, start_field
 from spatialgrad.studies.run.console import StudyReporter, counted
@@ -262,7 +262,7 @@ class Runner:
         for search in self._searches:
             search.settle(self.outcome.failed)
         if self._kept is not None:
-            keep_choices(self._record, self.plan.folder, self._kept)
+            copy_choices(self._record, self.plan.folder, self._kept)
 
     def _failed_elsewhere(self, folder: Path) -> str | None:
         """Why a run failed after this command started; one that failed earlier is tried again."""
