@@ -48,6 +48,21 @@ def test_texts_of_a_selection_are_quoted(tmp_path):
     assert command(load_results(tmp_path)).endswith("--only 'vgg-11 adam'")
 
 
+def test_arms_with_more_seeds_have_a_command_of_their_own(tmp_path):
+    study = get_study("cifar")
+    for only, seeds in ((["origin", "sgs"], 3), (["dbb"], 2)):
+        make_plan(study, "pocket", tmp_path, only=only, num_seeds=seeds).record.write(tmp_path)
+    planned = {(arm.record.key, run.seed) for arm in load_results(tmp_path).arms for run in arm.runs}
+    commands = [shlex.split(each) for each in command(load_results(tmp_path)).split(" && ")]
+    assert len(commands) == 2
+    repeated = set()
+    for words in commands:
+        chosen = choose(study.arms("pocket"), words[words.index("--only") + 1 :])
+        seeds = int(words[words.index("--seeds") + 1])
+        repeated |= {(arm.key, seed) for arm in chosen for seed in range(seeds)}
+    assert repeated == planned
+
+
 def test_arms_that_were_left_out_are_told(part):
     study = load_results(part)
     assert progress(study) == "6 of 6 runs finished; 2 of 4 arms left out"

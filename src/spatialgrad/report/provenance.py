@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spatialgrad.report.results import RunResults, StudyResults
+from spatialgrad.studies.record import StudyRecord
 
 NO_CLAIM = "Pocket scale checks in minutes that the pipeline works. It makes no claim about accuracy."
 SCALE_TEXTS = {
@@ -85,13 +86,22 @@ def facts(study: StudyResults) -> list[tuple[str, str]]:
 
 
 def command(study: StudyResults) -> str:
-    """The command that reproduces the study."""
+    """The command that reproduces the study; several, in one line, if its arms have different numbers of seeds."""
     record = study.record
     if record.command:
         return record.command
+    selections: dict[int, list[str]] = {}
+    for arm in study.shown:
+        selections.setdefault(len(arm.runs), []).append(" ".join([*arm.group, arm.label]))
+    if len(selections) < 2:
+        selections = {len(record.seeds): list(record.only)}
+    return " && ".join(_study_run(record, seeds, only) for seeds, only in selections.items())
+
+
+def _study_run(record: StudyRecord, seeds: int, only: Sequence[str]) -> str:
     name, scale = shlex.quote(record.name), shlex.quote(record.scale)
-    only = " --only " + " ".join(map(shlex.quote, record.only)) if record.only else ""
-    return f"spatialgrad study run {name} --scale {scale} --seeds {len(record.seeds)}{only}"
+    selection = " ".join(["", "--only", *map(shlex.quote, only)]) if only else ""
+    return f"spatialgrad study run {name} --scale {scale} --seeds {seeds}{selection}"
 
 
 def troubles(study: StudyResults) -> list[Trouble]:
