@@ -15,7 +15,7 @@ from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
 from results_fit import fit_fact, fit_table, length_sentence, training_accuracies
-from results_own import arms_table, live_sentence, regimes_table, with_interval
+from results_own import arms_table, equal_time_table, live_sentence, regimes_table, with_interval
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
@@ -25,6 +25,7 @@ from spatialgrad.report.statistics import Comparison, Summary, compare_paired, s
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.kept import unpacked
+from spatialgrad.studies.own.adaptive import CONVNEXT, UPDATE
 from spatialgrad.studies.own.rivals import EPOCHS
 from spatialgrad.studies.registry import STUDIES
 
@@ -45,9 +46,12 @@ NETWORKS = {
     "resnet18": "ResNet-18",
     "preactresnet18": "PreActResNet-18",
     "mobilenetv2": "MobileNetV2",
-    "convnext-atto": "ConvNeXt-Atto",
+    "convnext-atto": CONVNEXT,
 }
+SCALED_WITH_SGD = ("cifar", "sensitivity", "datasets", "architectures")
+"""The studies of the main table whose networks are trained with SGD."""
 FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
+OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 METHODS = {
     "baseline": "plain",
     "sgs": "SGS",
@@ -215,6 +219,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "overhead-fact": overhead_fact(overhead),
         "gains": gains_table(found),
         "methods": methods_table(found, cost),
+        "equal-time": equal_time_table(studies),
         "headline": headline(found),
         "provenance": provenance(studies),
         "live": live_sentence(studies),
@@ -246,14 +251,27 @@ def main() -> None:
 
 
 def _gains(found: list[Row]) -> list[Row]:
-    """The rows of the main table: scaling on a data set or a network, with the settings of the recipe."""
-    studies = ("cifar", "sensitivity", "datasets", "architectures")
-    return [row for row in found if row.method == "SGS" and row.study in studies]
+    """The rows of the main table: scaling on a data set or a network, with the settings of the recipe.
+
+    Those of one data set stand together, and in them those of one network. ConvNeXt is trained with AdamW alone, and
+    scaled where `apply="auto"` does it.
+    """
+    of = [
+        row
+        for row in found
+        if (row.study in SCALED_WITH_SGD and row.method == "SGS")
+        or (row.study == "adaptive" and row.network.startswith(CONVNEXT) and row.label == UPDATE)
+    ]
+    datasets, networks = ([getattr(row, name) for row in of] for name in ("dataset", "network"))
+    return sorted(of, key=lambda row: (datasets.index(row.dataset), networks.index(row.network), row.epochs))
 
 
 def _fits(found: list[Row]) -> list[Row]:
-    """The rows of the main table and those of the study of regimes."""
-    return [*_gains(found), *(row for row in found if row.study == "regimes")]
+    """Every comparison with SGD: the rows of the main table and those of the study of regimes."""
+    return [
+        *(row for row in _gains(found) if row.study in SCALED_WITH_SGD),
+        *(row for row in found if row.study == "regimes"),
+    ]
 
 
 def _headline_row(found: list[Row]) -> Row:
@@ -265,14 +283,17 @@ def _config(arm: ArmResults) -> Any:
 
 
 def _dataset(arm: ArmResults) -> str:
+    if _config(arm)["data"]["name"].startswith("folder:"):
+        return arm.record.group["Dataset"]  # an archive does not say what it is a part of
     names = {str(run.result["dataset"]) for run in arm.runs if run.result.get("dataset")}
     return " / ".join(sorted(names))
 
 
 def _network(arm: ArmResults) -> str:
-    model = _config(arm)["model"]
+    model, optimizer = _config(arm)["model"], _config(arm)["optimizer"]["name"]
     width = FRACTIONS.get(model["width"], f"{model['width']:g}")
-    return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
+    parts = [NETWORKS.get(model["name"], model["name"]), *([] if model["width"] == 1 else [f"{width} width"])]
+    return ", ".join([*parts, *([] if optimizer == "sgd" else [OPTIMIZERS[optimizer]])])
 
 
 def _p(comparison: Comparison) -> str:

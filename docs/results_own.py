@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from spatialgrad.report.results import StudyResults
+from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, summarize
 from spatialgrad.report.tables.cells import metric_name, signed, spread
 from spatialgrad.report.tables.results import compare_all
+from spatialgrad.studies.own.rivals import TIME
 
 NOT_YET = "not measured yet"
 
@@ -66,17 +67,43 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
     study = _named(name, studies)
     if study is None or not any(arm.values for arm in study.shown):
         return f"The study `{name}`: {NOT_YET}."
-    compared, lines = compare_all(study), list[str]()
-    for arm in study.shown:
-        accuracy, comparison = summarize(list(arm.values.values())), compared[arm.record.key]
-        if accuracy is not None:
-            gain = "" if comparison is None or arm.record.reference else f" {_interval(comparison)}"
-            lines.append(f"| {' | '.join([*arm.group, arm.label])} | {accuracy.n} | {spread(accuracy)} |{gain} |")
+    rows = [
+        [*arm.group, arm.label, *_measured(arm, comparison)]
+        for arm, comparison in _with_comparisons(study)
+        if arm.values
+    ]
     titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
-    header = (
-        f"| {' | '.join(titles)} | seeds | {metric_name(study.record.metric)} (%) | gain over plain, 95 % interval |"
-    )
-    return "\n".join([header, "|---" * (len(titles) + 3) + "|", *lines])
+    return _table([*titles, "seeds", f"{metric_name(study.record.metric)} (%)", "gain over plain, 95 % interval"], rows)
+
+
+def equal_time_table(studies: list[StudyResults]) -> str:
+    """Every method that was trained for as long as plain training takes."""
+    study = _named("rivals", studies)
+    rows = [
+        [arm.label, str(arm.record.config["budget"]["epochs"]), *_measured(arm, comparison)]
+        for arm, comparison in (_with_comparisons(study) if study is not None else [])
+        if arm.values and arm.group == (TIME,)
+    ]
+    if not rows:
+        return f"Methods at equal training time: {NOT_YET}."
+    return _table(["method", "epochs", "seeds", "accuracy (%)", "gain over plain, 95 % interval"], rows)
+
+
+def _with_comparisons(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
+    compared = compare_all(study)
+    return [(arm, None if arm.record.reference else compared[arm.record.key]) for arm in study.shown]
+
+
+def _measured(arm: ArmResults, comparison: Comparison | None) -> list[str]:
+    """Number of seeds, mean with deviation, and gain."""
+    accuracy = summarize(list(arm.values.values()))
+    assert accuracy is not None
+    return [str(accuracy.n), spread(accuracy), "" if comparison is None else _interval(comparison)]
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> str:
+    lines = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (titles, *rows)]
+    return "\n".join([lines[0], "|---" * len(titles) + "|", *lines[1:]])
 
 
 def _named(name: str, studies: list[StudyResults]) -> StudyResults | None:

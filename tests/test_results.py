@@ -51,17 +51,27 @@ def numbers(text):
     return [float(each.replace("−", "-")) for each in re.findall(r"[+−]?\d+\.\d+", text)]
 
 
+def arm_of(config):
+    """What an arm of the study of adaptive optimizers is called."""
+    return "Plain" if config["method"]["name"] == "baseline" else f"SGS on the {config['scaling']['apply']}"
+
+
 def by_hand(training=False):
-    """Final accuracies in per cent by study, images, network, epochs and method, from the files alone."""
+    """Final accuracies in per cent by study, images, optimizer, network, epochs and method, from the files alone.
+
+    Where the optimizer is adaptive, the method is that of `apply="auto"`: scaling of the update.
+    """
     found = {}
     for path in RUNS:
         run = json.loads(path.read_text())
         config, result = run["config.json"], run["result.json"]
-        if config["task"] != "classification":
+        adaptive = config["optimizer"]["name"] != "sgd"
+        if config["task"] != "classification" or (adaptive and arm_of(config) == "SGS on the gradient"):
             continue
         study = path.relative_to(ROOT / "results").parts[0]
         images, model = config["data"], config["model"]
-        place = (study, images["name"], images["limit"], model["name"], model["width"], config["budget"]["epochs"])
+        place = (study, images["name"], images["limit"], config["optimizer"]["name"], model["name"], model["width"])
+        place = (*place, config["budget"]["epochs"])
         values = found.setdefault(place, {}).setdefault(config["method"]["name"], {})
         last = run["metrics.jsonl"]["train_accuracy"][-1] if training else result["test"]["accuracy"]
         values[config["seed"]] = 100 * last
@@ -177,6 +187,29 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
+def test_methods_at_equal_time_recomputed_without_our_statistics(filled):
+    names = {"baseline": "Plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
+    values, folder = {}, ROOT / "results" / "rivals-desk" / "runs"
+    # Without branches, equal time is equal epochs: these runs are kept once.
+    shared = [path for name in ("plain", "sgs") for path in folder.glob(f"equal-epochs-{name}/seed*.json")]
+    for path in sorted([*shared, *folder.glob("equal-training-time-*/seed*.json")]):
+        run = json.loads(path.read_text())
+        method, result = run["config.json"]["method"]["name"], run["result.json"]
+        if method != "repopt-search":
+            started = method == "sgs" and run["config.json"]["repopt"]["scales"]
+            label = "SGS from RepOpt's weights" if started else names.get(method, method.upper())
+            key = (label, str(run["config.json"]["budget"]["epochs"]))
+            values.setdefault(key, {})[result["seed"]] = 100 * result["test"]["accuracy"]
+    (plain,) = (found for (label, _), found in values.items() if label == "Plain")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in filled["equal-time"].splitlines()[2:]]
+    for label, epochs, seeds, accuracy, gain in rows:
+        found = values.pop((label, epochs))
+        assert int(seeds) == len(found)
+        assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
+        assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if found is not plain else [], abs=0.0051)
+    assert not values
+
+
 def check_arms(table, values, plain_label="Plain"):
     """Recompute a table of arms: the cells before the number of seeds are the keys of the values."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -189,17 +222,11 @@ def check_arms(table, values, plain_label="Plain"):
 
 
 def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
-    arms = {
-        ("baseline", "gradient"): "Plain",
-        ("sgs", "gradient"): "SGS on the gradient",
-        ("sgs", "update"): "SGS on the update",
-    }
     networks = {"vgg11-linear": "VGG-11", "convnext-atto": "ConvNeXt-Atto"}
     optimizers = {"adam": "Adam", "adamw": "AdamW"}
 
     def place(config):
-        arm = arms[config["method"]["name"], config["scaling"]["apply"]]
-        return networks[config["model"]["name"]], optimizers[config["optimizer"]["name"]], arm
+        return networks[config["model"]["name"]], optimizers[config["optimizer"]["name"]], arm_of(config)
 
     check_arms(filled["adaptive"], final_values("adaptive-desk", place))
 
