@@ -25,7 +25,6 @@ from spatialgrad.report.statistics import Comparison, Summary, compare_paired, s
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.kept import unpacked
-from spatialgrad.studies.own.adaptive import CONVNEXT, UPDATE
 from spatialgrad.studies.own.rivals import EPOCHS
 from spatialgrad.studies.registry import STUDIES
 
@@ -46,12 +45,9 @@ NETWORKS = {
     "resnet18": "ResNet-18",
     "preactresnet18": "PreActResNet-18",
     "mobilenetv2": "MobileNetV2",
-    "convnext-atto": CONVNEXT,
+    "convnext-atto": "ConvNeXt-Atto",
 }
-SCALED_WITH_SGD = ("cifar", "sensitivity", "datasets", "architectures")
-"""The studies of the main table whose networks are trained with SGD."""
 FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
-OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 METHODS = {
     "baseline": "plain",
     "sgs": "SGS",
@@ -253,25 +249,17 @@ def main() -> None:
 def _gains(found: list[Row]) -> list[Row]:
     """The rows of the main table: scaling on a data set or a network, with the settings of the recipe.
 
-    Those of one data set stand together, and in them those of one network. ConvNeXt is trained with AdamW alone, and
-    scaled where `apply="auto"` does it.
+    Those of one data set stand together, and in them those of one network.
     """
-    of = [
-        row
-        for row in found
-        if (row.study in SCALED_WITH_SGD and row.method == "SGS")
-        or (row.study == "adaptive" and row.network.startswith(CONVNEXT) and row.label == UPDATE)
-    ]
+    studies = ("cifar", "sensitivity", "datasets", "architectures")
+    of = [row for row in found if row.method == "SGS" and row.study in studies]
     datasets, networks = ([getattr(row, name) for row in of] for name in ("dataset", "network"))
     return sorted(of, key=lambda row: (datasets.index(row.dataset), networks.index(row.network), row.epochs))
 
 
 def _fits(found: list[Row]) -> list[Row]:
-    """Every comparison with SGD: the rows of the main table and those of the study of regimes."""
-    return [
-        *(row for row in _gains(found) if row.study in SCALED_WITH_SGD),
-        *(row for row in found if row.study == "regimes"),
-    ]
+    """The rows of the main table and those of the study of regimes."""
+    return [*_gains(found), *(row for row in found if row.study == "regimes")]
 
 
 def _headline_row(found: list[Row]) -> Row:
@@ -290,10 +278,9 @@ def _dataset(arm: ArmResults) -> str:
 
 
 def _network(arm: ArmResults) -> str:
-    model, optimizer = _config(arm)["model"], _config(arm)["optimizer"]["name"]
+    model = _config(arm)["model"]
     width = FRACTIONS.get(model["width"], f"{model['width']:g}")
-    parts = [NETWORKS.get(model["name"], model["name"]), *([] if model["width"] == 1 else [f"{width} width"])]
-    return ", ".join([*parts, *([] if optimizer == "sgd" else [OPTIMIZERS[optimizer]])])
+    return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
 
 
 def _p(comparison: Comparison) -> str:
