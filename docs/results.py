@@ -15,11 +15,18 @@ from typing import Any
 
 from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
 from results_fit import fit_fact, fit_table, length_sentence, training_accuracies
-from results_own import arms_table, equal_time_table, live_sentence, regimes_table, with_interval
+from results_own import (
+    arms_table,
+    equal_time_sentence,
+    equal_time_table,
+    live_sentence,
+    provenance,
+    regimes_table,
+    with_interval,
+)
 from results_picture import draw
 
 from spatialgrad.report.load import load_results
-from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
@@ -197,16 +204,6 @@ def quoted(studies: list[StudyResults]) -> dict[str, Any]:
     }
 
 
-def provenance(studies: list[StudyResults]) -> str:
-    """The commands, the machines and the pages of the kept studies."""
-    lines = []
-    for study in studies:
-        name = f"{study.record.name}-{study.record.scale}"
-        report = f'<a href="reports/{name}/index.html">report</a>'
-        lines.append(f"- **{study.record.title}**: {progress(study)}; {report}, `{command(study)}`")
-    return "\n".join(lines)
-
-
 def blocks(studies: list[StudyResults]) -> dict[str, str]:
     """The text of every marked place, by name."""
     found, cost, overhead = rows(studies), json.loads(COST.read_text()), json.loads(OVERHEAD.read_text())
@@ -216,6 +213,7 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "gains": gains_table(found),
         "methods": methods_table(found, cost),
         "equal-time": equal_time_table(studies),
+        "equal-time-fact": equal_time_sentence(studies),
         "headline": headline(found),
         "provenance": provenance(studies),
         "live": live_sentence(studies),

@@ -1,7 +1,8 @@
-"""What single studies say, for the pages: live against `update(loader)`, when scaling helps, and tables of arms."""
+"""What single studies say, for the pages: sentences, tables of their arms, and the commands that repeat them."""
 
 from __future__ import annotations
 
+from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, summarize
 from spatialgrad.report.tables.cells import metric_name, signed, spread
@@ -37,11 +38,12 @@ def live_sentence(studies: list[StudyResults]) -> str:
 
 
 def regimes_table(studies: list[StudyResults]) -> str:
-    """The gain by the numbers of training steps and of training images."""
+    """The gain by the numbers of training steps and of training images; cells with more seeds than others say so."""
     study = _named("regimes", studies)
     if study is None:
         return f"The study `regimes`: {NOT_YET}."
     compared = compare_all(study)
+    fewest = min((each.n for each in compared.values() if each is not None), default=0)
     gains: dict[str, dict[str, str]] = {}
     columns: list[str] = []
     for arm in study.shown:
@@ -50,7 +52,8 @@ def regimes_table(studies: list[StudyResults]) -> str:
         if images not in columns:
             columns.append(images)
         if (comparison := compared[arm.record.key]) is not None and not arm.record.reference:
-            row[images] = _interval(comparison)
+            more = f" ({comparison.n} seeds)" if comparison.n > fewest else ""
+            row[images] = _interval(comparison) + more
     lines = [
         "| training steps | " + " | ".join(f"{images} images" for images in columns) + " |",
         "|---|" + "---|" * len(columns),
@@ -78,15 +81,31 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
 
 def equal_time_table(studies: list[StudyResults]) -> str:
     """Every method that was trained for as long as plain training takes."""
-    study = _named("rivals", studies)
     rows = [
         [arm.label, str(arm.record.config["budget"]["epochs"]), *_measured(arm, comparison)]
-        for arm, comparison in (_with_comparisons(study) if study is not None else [])
-        if arm.values and arm.group == (TIME,)
+        for arm, comparison in _at_equal_time(studies)
     ]
     if not rows:
         return f"Methods at equal training time: {NOT_YET}."
     return _table(["method", "epochs", "seeds", "accuracy (%)", "gain over plain, 95 % interval"], rows)
+
+
+def equal_time_sentence(studies: list[StudyResults]) -> str:
+    """The gain of scaling and of its rivals over plain training in the same time."""
+    gains = [
+        f"{arm.label} {with_interval(comparison)}"
+        for arm, comparison in _at_equal_time(studies)
+        if comparison is not None
+    ]
+    if not gains:
+        return f"Methods at equal training time: {NOT_YET}."
+    return f"In the time of 30 plain epochs, in points over plain training: {', '.join(gains)}."
+
+
+def _at_equal_time(studies: list[StudyResults]) -> list[tuple[ArmResults, Comparison | None]]:
+    study = _named("rivals", studies)
+    each = [] if study is None else _with_comparisons(study)
+    return [(arm, comparison) for arm, comparison in each if arm.values and arm.group == (TIME,)]
 
 
 def _with_comparisons(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
@@ -104,6 +123,16 @@ def _measured(arm: ArmResults, comparison: Comparison | None) -> list[str]:
 def _table(titles: list[str], rows: list[list[str]]) -> str:
     lines = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (titles, *rows)]
     return "\n".join([lines[0], "|---" * len(titles) + "|", *lines[1:]])
+
+
+def provenance(studies: list[StudyResults]) -> str:
+    """The commands, the machines and the pages of the kept studies."""
+    lines = []
+    for study in studies:
+        name = f"{study.record.name}-{study.record.scale}"
+        report = f'<a href="reports/{name}/index.html">report</a>'
+        lines.append(f"- **{study.record.title}**: {progress(study)}; {report}, `{command(study)}`")
+    return "\n".join(lines)
 
 
 def _named(name: str, studies: list[StudyResults]) -> StudyResults | None:

@@ -197,6 +197,7 @@ def test_methods_at_equal_time_recomputed_without_our_statistics(filled):
         assert int(seeds) == len(found)
         assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
         assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if found is not plain else [], abs=0.0051)
+        assert found is plain or f"{label} {gain.strip('*')}" in filled["equal-time-fact"]
     assert not values
 
 
