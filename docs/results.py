@@ -80,6 +80,8 @@ class Row:
     plain: Summary
     scaled: Summary
     comparison: Comparison
+    gains: dict[int, float]
+    """By seed, in percentage points."""
     plain_training: Summary
     """Of the accuracy on training images in the last epoch."""
     training: Comparison
@@ -125,6 +127,11 @@ def rows(studies: list[StudyResults]) -> list[Row]:
                     plain=plain,
                     scaled=scaled,
                     comparison=comparison,
+                    gains={
+                        seed: value - reference.values[seed]
+                        for seed, value in arm.values.items()
+                        if seed in reference.values
+                    },
                     plain_training=plain_training,
                     training=training,
                 )

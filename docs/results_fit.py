@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from results_own import NOT_YET, with_interval
 
 from spatialgrad.report.results import ArmResults
+from spatialgrad.report.statistics import compare_paired
 from spatialgrad.report.tables.cells import signed
 
 if TYPE_CHECKING:
@@ -20,13 +21,15 @@ def training_accuracies(arm: ArmResults, metric: str) -> dict[int, float]:
 
 
 def length_sentence(rows: list[Row]) -> str:
-    """The gain of VGG-11 on CIFAR-100 by the number of epochs."""
+    """The gain of VGG-11 on CIFAR-100 by the number of epochs, and by how much the longest training gains more."""
     of = [row for row in rows if row.study in ("cifar", "sensitivity") and row.dataset.startswith("CIFAR-100")]
-    gains = [
-        f"{with_interval(row.comparison)} points in {row.epochs} epochs ({row.comparison.n} seeds)"
-        for row in sorted(of, key=lambda row: row.epochs)
-    ]
-    return f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {' and '.join(gains)}."
+    of = sorted(of, key=lambda row: row.epochs)
+    gains = [f"{with_interval(row.comparison)} points in {row.epochs} epochs ({row.comparison.n} seeds)" for row in of]
+    said = f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {' and '.join(gains)}"
+    growth = compare_paired(of[-1].gains, of[0].gains) if len(of) > 1 else None
+    return said + (
+        "." if growth is None else f"; paired by seed, the longer training gains {with_interval(growth)} more."
+    )
 
 
 def fit_table(rows: list[Row]) -> str:

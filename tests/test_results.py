@@ -142,6 +142,11 @@ def test_gains_by_length_recomputed_without_our_statistics(filled):
     }
     said = filled["length"]
     expected = [number for _, pair in sorted(values.items()) for number in interval_by_hand(*pair)]
+    shorter, longer = (
+        {seed: scaled[seed] - plain[seed] for seed in scaled.keys() & plain.keys()}
+        for _, (scaled, plain) in sorted(values.items())
+    )
+    expected += interval_by_hand(longer, shorter)
     assert numbers(said) == pytest.approx(expected, abs=0.0051)
     counted = [(epochs, len(scaled.keys() & plain.keys())) for epochs, (scaled, plain) in sorted(values.items())]
     assert [(int(a), int(b)) for a, b in re.findall(r"in (\d+) epochs \((\d+) seeds\)", said)] == counted
