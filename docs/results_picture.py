@@ -53,6 +53,6 @@ def picture(gains: Sequence[tuple[str, Comparison]], costs: Mapping[str, float],
     right.set_yticks(range(len(costs)), list(costs))
     right.invert_yaxis()
     right.axvline(1, color=INK[theme], lw=0.8, ls="--")
-    right.set_xlim(0, max(costs.values()) * 1.2)
+    right.set_xlim(0, max(costs.values()) * 1.3)
     right.set_title("time of a training step, plain = 1", size=10)
     return figure
