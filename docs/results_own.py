@@ -54,15 +54,10 @@ def regimes_table(studies: list[StudyResults]) -> str:
         if (comparison := compared[arm.record.key]) is not None and not arm.record.reference:
             more = f" ({comparison.n} seeds)" if comparison.n > fewest else ""
             row[images] = _interval(comparison) + more
-    lines = [
-        "| training steps | " + " | ".join(f"{images} images" for images in columns) + " |",
-        "|---|" + "---|" * len(columns),
-        *(
-            f"| {steps} | " + " | ".join(row.get(images, NOT_YET) for images in columns) + " |"
-            for steps, row in gains.items()
-        ),
-    ]
-    return "\n".join(lines)
+    return _table(
+        ["training steps", *(f"{images} images" for images in columns)],
+        [[steps, *(row.get(images, NOT_YET) for images in columns)] for steps, row in gains.items()],
+    )
 
 
 def arms_table(name: str, studies: list[StudyResults]) -> str:
