@@ -40,6 +40,8 @@ from spatialgrad.train.runs.folder import (
 FORMAT = 1
 MACHINE = ("python", "versions", "commit", "cpu", "cores", "threads", "memory_bytes", "device", "cuda", "processes")
 """What is kept of the environment; commands and paths are not."""
+ADDED = (("label_smoothing", 0.0), ("scaling.control", "none"))
+"""Fields that came after runs had been kept, with the value that those runs have."""
 DIGITS = 6
 """Significant digits of metrics and scalings; results are kept exactly."""
 
@@ -192,6 +194,7 @@ def run_names(record: StudyRecord) -> list[str]:
 def digest(config: Mapping[str, Any]) -> str:
     """A digest of what a run computes: of all fields that affect its result."""
     values = {name: value for name, value in sorted(flatten(config).items()) if name not in FREE}
+    values = {name: value for name, value in values.items() if (name, value) not in ADDED}
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from spatialgrad.studies.own.adaptive import ADAPTIVE
+from spatialgrad.studies.own.controls import CONTROLS
 from spatialgrad.studies.own.datasets import DATASETS
+from spatialgrad.studies.own.fitted import FITTED
+from spatialgrad.studies.own.length import LENGTH
 from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.own.rivals import RIVALS
@@ -44,6 +47,9 @@ STUDIES: dict[str, Study] = {
         LIVE,
         SOURCES,
         ADAPTIVE,
+        CONTROLS,
+        LENGTH,
+        FITTED,
     )
 }
 

@@ -192,6 +192,8 @@ class TrainConfig:
     machine: MachineConfig = field(default_factory=MachineConfig)
     task: str = "classification"
     """classification, segmentation or pose; model and data set must be made for it."""
+    label_smoothing: float = 0.0
+    """Share of the target probability spread evenly over all classes, for classification."""
     seed: int = 0
     """Seed of the initial weights, the order of the images, augmentation and dropout."""
     out: Path | None = None
@@ -203,6 +205,10 @@ class TrainConfig:
         check_name("task", self.task, TASK_NAMES)
         self._check_fit("model", self.model.name, self.model.task)
         self._check_fit("dataset", self.data.name, task_of(self.data.name))
+        smoothing = self.label_smoothing
+        require(0 <= smoothing < 1, "label_smoothing", smoothing, "must be at least 0 and below 1")
+        valid = self.task == "classification" or smoothing == 0
+        require(valid, "label_smoothing", smoothing, f"must be 0 for {self.task}")
         if self.task == "classification":
             size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, ClassVar, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from tyro.conf import arg
 
@@ -13,6 +13,7 @@ from spatialgrad.reparam.dyrep.config import DyRepConfig
 from spatialgrad.sgs.apply import Apply
 from spatialgrad.train.config.validation import as_config_error, at_least, check_name, flag, require
 
+Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
 METHOD_NAMES = [
     *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
     *("repopt-search", "repopt", "lemma", "lemma-unscaled"),
@@ -67,12 +68,20 @@ class ScalingConfig:
     """sgs-static: ratio of the centre to the edges of a 3×3 kernel."""
     beta: float = 1.7
     """sgs-static: ratio of the centre to the corners of a 3×3 kernel."""
+    control: Control = "none"
+    """For experiments: replace each measured G.
+    shuffled: the same factors at other positions; neighbours-shuffled: all but the centre.
+    inverse: 1/G. shared: the mean of all layers."""
 
     def __post_init__(self) -> None:
         at_least(0, self, "scaling", "warmup")
         at_least(1, self, "scaling", "every", "batches")
         at_least(2, self, "scaling", "bins")
         check_name(flag("scaling.apply"), self.apply, get_args(Apply))
+        check_name(flag("scaling.control"), self.control, get_args(Control))
+        require(
+            self.control == "none" or not self.live, "scaling.control", self.control, "must be none with --scaling.live"
+        )
         for name in ("k", "alpha", "beta"):
             value = getattr(self, name)
             require(math.isfinite(value) and value > 0, f"scaling.{name}", value, "must be positive")

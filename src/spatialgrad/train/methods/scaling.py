@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -15,6 +16,7 @@ from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.train.config.validation import as_config_error
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, StepContext, Update
+from spatialgrad.train.methods.controls import control_scalings
 from spatialgrad.train.runs.folder import SCALINGS
 
 
@@ -51,7 +53,11 @@ class MutualInformationScaling(Method):
         if not self.sgs.due(context.epoch):
             return NOTHING
         number = min(self.config.scaling.batches, len(context.batches))
-        self.sgs.update(context.batches, batches=number, forward=context.forward)
+        before = self.sgs.scalings
+        measured = self.sgs.update(context.batches, batches=number, forward=context.forward)
+        # A layer that could not be measured keeps its G, to which the control has been applied already.
+        new = {name: G for name, G in measured.items() if not torch.equal(G, before[name])}
+        self.sgs.set_scalings(control_scalings(self.config.scaling.control, new, self.config.seed))
         return self._logged()
 
     def inaction(self) -> str | None:

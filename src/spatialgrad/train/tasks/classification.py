@@ -57,7 +57,7 @@ class Classification(Task):
         """Cross entropy."""
         images, labels = batch
         logits = model(images)
-        loss = F.cross_entropy(logits, labels)
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.config.label_smoothing)
         return loss, _sums(loss, logits, labels)
 
     def evaluate(self, model: nn.Module, batch: Any) -> Sums:

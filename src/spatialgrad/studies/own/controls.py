@@ -1,0 +1,89 @@
+"""Why does scaling help? The measured G beside changed ones, and beside other ways to regularise plain training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from spatialgrad.studies.own.datasets import OWN
+from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
+from spatialgrad.studies.study import Arm, Scale, Study
+from spatialgrad.train import recipes
+from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config.io import with_values
+
+EPOCHS: dict[Scale, int] = {"paper": 200, "desk": 60, "pocket": 4}
+SHUFFLED = "SGS, G shuffled"
+CHANGED_G = {
+    SHUFFLED: "shuffled",
+    "SGS, neighbours shuffled": "neighbours-shuffled",
+    "SGS, 1/G": "inverse",
+    "SGS, one G for all layers": "shared",
+}
+"""The controls, and what each does to a measured G."""
+FACTORS = {
+    "learning rate × ½": ("optimizer.lr", 0.5),
+    "learning rate × 2": ("optimizer.lr", 2),
+    "weight decay × 2": ("optimizer.weight_decay", 2),
+    "weight decay × 4": ("optimizer.weight_decay", 4),
+}
+"""What plain training is changed by: a field, and the factor on its value."""
+
+
+def arms(scale: Scale) -> tuple[Arm, ...]:
+    """Plain training first, with which all others are compared."""
+    plain, sgs = at_length(scale, "baseline", EPOCHS[scale]), at_length(scale, "sgs", EPOCHS[scale])
+    configs = {"Plain": plain, "SGS": sgs}
+    configs |= {label: with_values(sgs, {"scaling.control": control}) for label, control in CHANGED_G.items()}
+    for text, (field, factor) in FACTORS.items():
+        configs[f"Plain, {text}"] = with_values(plain, {field: factor * plain_value(plain, field)})
+    smoothed = {"Plain": plain, "SGS": sgs}
+    configs |= {f"{label}, label smoothing": replace(config, label_smoothing=0.1) for label, config in smoothed.items()}
+    group = {"Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
+    return tuple(
+        Arm(group=group, label=label, config=config, reference=label == "Plain") for label, config in configs.items()
+    )
+
+
+def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:
+    """A network on CIFAR-100, trained for a number of epochs; at desk scale in bfloat16."""
+    config = {"paper": recipes.cifar_appendix("vgg11", method), "desk": recipes.desk(method)}.get(scale)
+    if config is None:
+        config = recipes.pocket(method)
+    return lengthened(config, epochs, bfloat16=scale == "desk")
+
+
+def lengthened(config: TrainConfig, epochs: int, *, bfloat16: bool) -> TrainConfig:
+    """A config with another number of epochs, evaluated after every fifth."""
+    if bfloat16:
+        config = with_values(config, {"machine.precision": "bf16-mixed"})
+    return replace(config, budget=replace(config.budget, epochs=epochs, evaluate_every=5))
+
+
+def plain_value(config: TrainConfig, field: str) -> Any:
+    """The value of a dotted field."""
+    group, _, name = field.partition(".")
+    return getattr(getattr(config, group), name)
+
+
+CONTROLS = Study(
+    name="controls",
+    title={
+        "paper": "VGG-11 on CIFAR-100, controls",
+        "desk": "VGG-11 on CIFAR-100, controls",
+        "pocket": f"VGG-11 on {FASHION}, controls",
+    },
+    shows=OWN,
+    question="Does scaling help because of where the factors of G are, or does any change of the gradient regularise?",
+    arms=arms,
+    figures=("gains", "learning-curves", "scalings"),
+    num_seeds={"paper": 3, "desk": 3, "pocket": 1},
+    differences={
+        "paper": "The appendix' training, 200 epochs. Shuffled factors keep their positions over all updates.",
+        "desk": f"{DESK_VGG} 20,000 images, batch size 128, 60 epochs with cutout, learning rate 0.1, weight decay "
+        "5e-4, scalings updated every 5 epochs, bfloat16 mixed precision. Shuffled factors keep their positions over "
+        "all updates.",
+        "pocket": POCKET,
+    },
+    times={"paper": "about 40 GPU hours", "desk": "5 hours on 2 cores", "pocket": "3 minutes on 2 cores"},
+)
