@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from spatialgrad.studies.own.datasets import OWN
-from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
+from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortened
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config.groups import TrainConfig
@@ -46,18 +46,9 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
 
 
 def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:
-    """A network on CIFAR-100, trained for a number of epochs; at desk scale in bfloat16."""
-    config = {"paper": recipes.cifar_appendix("vgg11", method), "desk": recipes.desk(method)}.get(scale)
-    if config is None:
-        config = recipes.pocket(method)
-    return lengthened(config, epochs, bfloat16=scale == "desk")
-
-
-def lengthened(config: TrainConfig, epochs: int, *, bfloat16: bool) -> TrainConfig:
-    """A config with another number of epochs, evaluated after every fifth."""
-    if bfloat16:
-        config = with_values(config, {"machine.precision": "bf16-mixed"})
-    return replace(config, budget=replace(config.budget, epochs=epochs, evaluate_every=5))
+    """A network on CIFAR-100, trained for a number of epochs."""
+    recipe = {"paper": recipes.cifar_appendix(method=method), "desk": recipes.desk(method)}
+    return shortened(recipe.get(scale, recipes.pocket(method)), epochs=epochs)
 
 
 def plain_value(config: TrainConfig, field: str) -> Any:
@@ -81,7 +72,7 @@ CONTROLS = Study(
     differences={
         "paper": "The appendix' training, 200 epochs. Shuffled factors keep their positions over all updates.",
         "desk": f"{DESK_VGG} 20,000 images, batch size 128, 60 epochs with cutout, learning rate 0.1, weight decay "
-        "5e-4, scalings updated every 5 epochs, bfloat16 mixed precision. Shuffled factors keep their positions over "
+        "5e-4, scalings updated every 5 epochs, single precision. Shuffled factors keep their positions over "
         "all updates.",
         "pocket": POCKET,
     },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spatialgrad.studies.own.controls import lengthened
 from spatialgrad.studies.own.datasets import OWN, PLAIN_AND_SGS
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
@@ -93,7 +92,7 @@ def _config(scale: Scale, setting: Setting, method: str, epochs: int) -> TrainCo
     else:
         config = replace(config, optimizer=replace(config.optimizer, lr=setting.lr))
     config = replace(config, data=setting.data, model=setting.model)
-    return lengthened(config, epochs, bfloat16=scale == "desk")
+    return replace(config, budget=replace(config.budget, epochs=epochs, evaluate_every=min(epochs, 5)))
 
 
 FITTED = Study(
@@ -107,7 +106,7 @@ FITTED = Study(
     differences={
         "paper": "The appendix' training with all images of each data set and networks of full width.",
         "desk": f"{DESK_VGG} Learning rate 0.1 (Tiny-ImageNet: 0.05, batch size 64), weight decay 5e-4, scalings "
-        "updated every 5 epochs, bfloat16 mixed precision. The length is the first of 60, 120, 240 and 480 epochs "
+        "updated every 5 epochs, single precision. The length is the first of 60, 120, 240 and 480 epochs "
         "after which the error of plain training with seed 0 on training images is at most half of its error on test "
         "images, or the longest that takes at most an hour on one core.",
         "pocket": POCKET,

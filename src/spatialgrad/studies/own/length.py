@@ -39,7 +39,7 @@ LENGTH = Study(
     differences={
         "paper": "The appendix' training. The learning rate decays over the whole length.",
         "desk": f"{DESK_VGG} 20,000 images, batch size 128, cutout, learning rate 0.1 that decays over the whole "
-        "length, weight decay 5e-4, scalings updated every 5 epochs, bfloat16 mixed precision.",
+        "length, weight decay 5e-4, scalings updated every 5 epochs, single precision.",
         "pocket": POCKET,
     },
     times={"paper": "about 30 GPU hours", "desk": "6 hours on 2 cores", "pocket": "2 minutes on 2 cores"},
