@@ -1,7 +1,10 @@
 """What every test shares: one thread per process and seeds that do not leak."""
 
 import os
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,7 +48,18 @@ def four_ranks():
 
 
 def pytest_configure(config):
+    _avoid_broken_amx()
     # Two xdist workers on two cores: more threads per worker would only fight each other.
     torch.set_num_threads(1)
     # Lightning, Transformers and timm import torchvision if it is there.
     define_torchvision_operators()
+
+
+def _avoid_broken_amx():
+    """On virtual machines that announce AMX but do not execute it, bfloat16 would end the process with SIGILL."""
+    cpu = Path("/proc/cpuinfo")
+    if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists() or "amx_bf16" not in cpu.read_text():
+        return
+    probe = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+    if subprocess.run([sys.executable, "-c", probe]).returncode < 0:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
