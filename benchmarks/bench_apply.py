@@ -42,7 +42,7 @@ def moved(make: Callable[[Any], torch.optim.Optimizer], apply: str | None, steps
     optimizer = make(model.parameters())
     if apply:
         G = scaling_from_ratios(2, RATIO)
-        SpatialGradientScaling(model, optimizer, dependence=None, scalings=G, apply=apply)  # type: ignore[arg-type]
+        SpatialGradientScaling(model, optimizer, measure=None, scalings=G, apply=apply)  # type: ignore[arg-type]
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     start = [conv.weight.detach().clone() for conv in convs]
     batches = train_batches(dataset, 64, seed=0, epoch=0)

@@ -32,7 +32,7 @@ from spatialgrad.models import create_model
 from spatialgrad.sgs import live
 from spatialgrad.sgs.passes import TrainingPassHook
 
-SCHEDULE = Live(warmup=6, every=12, batches=2)
+SCHEDULE = Live(at=(6,), every=12, batches=2)
 UPDATES = 3
 
 

@@ -45,7 +45,7 @@ def measured_live(model: nn.Module, task: Task, batches: Sequence[Any]) -> dict[
     """Return every G by a live update: ranges from the first half of the batches, counts from the second."""
     model = copy.deepcopy(model).train()
     optimizer = _still(model)
-    schedule = Live(warmup=0, every=len(batches), batches=len(batches) // 2)
+    schedule = Live(at=(0,), every=len(batches), batches=len(batches) // 2)
     with SpatialGradientScaling(model, optimizer, task.config.scaling.k, live=schedule, apply="gradient") as sgs:
         for batch in batches:
             optimizer.zero_grad()

@@ -70,7 +70,7 @@ def measure(args: argparse.Namespace) -> Times:
     update_steps = range(UNMEASURED + warmup, UNMEASURED + warmup + 2 * SCHEDULE.batches + 1)
     times = Times()
     for scaled in range(2):
-        live = Live(warmup=UNMEASURED + warmup, every=SCHEDULE.every, batches=SCHEDULE.batches)
+        live = Live(at=(UNMEASURED + warmup,), every=SCHEDULE.every, batches=SCHEDULE.batches)
         sgs = SpatialGradientScaling(models[scaled], optimizers[scaled], live=live)
         for step, (images, labels) in enumerate(islice(epochs(args.batch_size), UNMEASURED + args.steps)):
             order = (0, 1) if step % 2 else (1, 0)

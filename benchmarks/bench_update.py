@@ -92,7 +92,7 @@ def live_update(model: torch.nn.Module, batches: Sequence[Tensor], clock: Callab
     watch, originals = Stopwatch(clock), (TrainingPassHook.__call__, LiveUpdate.after_step)
     TrainingPassHook.__call__ = watch.timed(originals[0])  # type: ignore[method-assign]
     LiveUpdate.after_step = watch.timed(originals[1])  # type: ignore[method-assign]
-    schedule = Live(warmup=0, every=100, batches=len(batches))
+    schedule = Live(at=(0,), every=100, batches=len(batches))
     try:
         with SpatialGradientScaling(model.train(), optimizer, live=schedule) as sgs:
             for x in (*batches, *batches):

@@ -49,7 +49,7 @@ def main() -> None:
     train, test = (TensorDataset(split.images / 255, split.labels) for split in (data.train, data.test))
 
     # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    callback = SpatialGradientScalingCallback(live=Live(warmup=100, every=500))
+    callback = SpatialGradientScalingCallback(live=Live(at=(100,), every=500))
     trainer = pl.Trainer(
         max_epochs=2,
         accelerator="cpu",

@@ -26,7 +26,7 @@ def main() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     # The only line. An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    sgs = SpatialGradientScaling(model, optimizer, live=Live(warmup=100, every=500))
+    sgs = SpatialGradientScaling(model, optimizer, live=Live(at=(100,), every=500))
 
     for _ in range(2):
         model.train()

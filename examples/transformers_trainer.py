@@ -52,7 +52,7 @@ def main() -> None:
     data = load_dataset("fashion-mnist-mini")
     model = Classifier(data.num_classes)
     # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    callback = SpatialGradientScalingCallback(live=Live(warmup=100, every=500))
+    callback = SpatialGradientScalingCallback(live=Live(at=(100,), every=500))
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,

@@ -22,6 +22,6 @@ learn = Learner(
 )
 learn.create_opt()
 # An epoch has 10 steps here; live=True is for trainings of thousands of steps.
-sgs = SpatialGradientScaling(learn.model, learn.opt, live=Live(warmup=2, every=40))
+sgs = SpatialGradientScaling(learn.model, learn.opt, live=Live(at=(2,), every=40))
 learn.fit_one_cycle(1, 0.1)
 print(sgs)

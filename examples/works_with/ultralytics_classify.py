@@ -12,7 +12,7 @@ from spatialgrad.data import load_dataset
 
 def attach(trainer):
     # An epoch has 4 steps here; live=True is for trainings of thousands of steps.
-    trainer.sgs = SpatialGradientScaling(trainer.model, trainer.optimizer, live=Live(warmup=4, every=40))
+    trainer.sgs = SpatialGradientScaling(trainer.model, trainer.optimizer, live=Live(at=(4,), every=40))
 
 
 def train(folder, optimizer):

@@ -7,16 +7,12 @@ from spatialgrad.torch_utils.lazy import import_on_use
 if TYPE_CHECKING:
     from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
     from spatialgrad.sgs.dependence.mutual_information import normalized_mutual_information
+    from spatialgrad.sgs.explain import Explanation, explain
+    from spatialgrad.sgs.layers import NoEffectWarning
     from spatialgrad.sgs.live import Live
-    from spatialgrad.sgs.matrices import (
-        Explanation,
-        explain,
-        scaling_from_dependence,
-        scaling_from_masks,
-        scaling_from_ratios,
-    )
     from spatialgrad.sgs.scaler import SpatialGradientScaling
-    from spatialgrad.sgs.step_hook import NoEffectWarning, scale_gradients_
+    from spatialgrad.sgs.scaling import scaling_from_dependence, scaling_from_masks, scaling_from_ratios
+    from spatialgrad.sgs.step_hook import scale_gradients_
 
 __version__ = "0.1.0"
 

@@ -106,7 +106,7 @@ def test_every_example_is_tested_and_on_the_page():
 
 
 def static(model, optimizer):
-    return SpatialGradientScaling(model, optimizer, dependence=None, scalings=some_scalings())
+    return SpatialGradientScaling(model, optimizer, measure=None, scalings=some_scalings())
 
 
 class TestScheduleFree:
@@ -144,7 +144,7 @@ class TestScheduleFree:
             before = {name: conv.detach().clone() for name, conv in model.named_parameters() if conv.dim() == 4}
             optimizer = schedulefree.ScheduleFreeWrapper(kind(model.parameters(), lr=0.01))
             optimizer.train()
-            sgs = SpatialGradientScaling(model, optimizer, dependence=None, scalings=scalings)
+            sgs = SpatialGradientScaling(model, optimizer, measure=None, scalings=scalings)
             assert sgs.apply == place
             for number in range(4):
                 generator = torch.Generator().manual_seed(number)

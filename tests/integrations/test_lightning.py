@@ -104,7 +104,7 @@ class TestTraining:
         assert callback.scaling.num_updates == 1
 
     def test_settings_reach_the_scaling(self):
-        callback = SpatialGradientScalingCallback(k=3, dependence=None, scalings=scaling_from_ratios(2, 3))
+        callback = SpatialGradientScalingCallback(k=3, measure=None, scalings=scaling_from_ratios(2, 3))
         trainer(callback, max_epochs=1).fit(Module(), loader())
         assert callback.scaling.k == 3
         torch.testing.assert_close(callback.scaling.scalings["net.first"], scaling_from_ratios(2, 3).float())

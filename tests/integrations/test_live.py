@@ -107,7 +107,7 @@ class TestTransformers:
     @pytest.mark.parametrize("accumulate", [1, 2])
     def test_as_by_hand(self, tmp_path, accumulate):
         model, twin = start()
-        callback = TransformersCallback(live=Live(warmup=2, every=20, batches=2))
+        callback = TransformersCallback(live=Live(at=(2,), every=20, batches=2))
         train_transformers(
             tmp_path,
             model,

@@ -224,7 +224,7 @@ class TestCheckpoints:
 
     @pytest.mark.parametrize("strategy", ["epoch", "steps"])
     def test_what_the_user_sets_is_kept(self, tmp_path, strategy):
-        callback = SpatialGradientScalingCallback(dependence=None)
+        callback = SpatialGradientScalingCallback(measure=None)
 
         class Setting(transformers.TrainerCallback):
             def on_step_begin(self, args, state, control, **kwargs):

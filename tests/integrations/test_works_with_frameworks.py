@@ -44,7 +44,7 @@ def sgd(model):
 
 
 def static(model, optimizer, apply="gradient"):
-    return SpatialGradientScaling(model, optimizer, dependence=None, scalings=some_scalings(), apply=apply)
+    return SpatialGradientScaling(model, optimizer, measure=None, scalings=some_scalings(), apply=apply)
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +303,7 @@ class TestTimm:
 
     def test_static_scalings_reach_every_kernel_of_a_size(self, timm):
         model = timm.create_model("test_resnet")
-        sgs = SpatialGradientScaling(model, sgd(model), dependence=None, scalings=scaling_from_ratios(2, 3))
+        sgs = SpatialGradientScaling(model, sgd(model), measure=None, scalings=scaling_from_ratios(2, 3))
         changed = [name for name, G in sgs.scalings.items() if not torch.equal(G, torch.ones_like(G))]
         kernels = dict(model.named_modules())
         assert changed == [name for name in sgs.scalings if kernels[name].kernel_size == (3, 3)]

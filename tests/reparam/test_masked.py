@@ -114,7 +114,7 @@ def test_the_lemma_on_a_whole_network():
     assert len(list(named_blocks(branched))) == 8
     masks = [torch.tensor(mask, dtype=torch.float64) for mask in MASKS]
     G = scaling_from_masks(masks, normalize=False)
-    SpatialGradientScaling(plain, optimizer, dependence=None, scalings=G)
+    SpatialGradientScaling(plain, optimizer, measure=None, scalings=G)
 
     data = batches(50, size=6, side=32, dtype=torch.float64)
     for model, opt in ((plain, optimizer), (branched, branched_optimizer)):

@@ -185,7 +185,7 @@ def update_where_one_process_calls_other_layers():
 
 def train(how, apply, accumulate=1):
     """Steps with each process's own half of the data; returns the whole weights and the scalings."""
-    model, optimizer, sgs = build(how, TinyNet, dependence=None, scalings=some_scalings(), apply=apply)
+    model, optimizer, sgs = build(how, TinyNet, measure=None, scalings=some_scalings(), apply=apply)
     for step in range(3):
         optimizer.zero_grad()
         for micro in range(accumulate):
@@ -289,7 +289,7 @@ def test_where_one_process_fails_all_raise(ranks, trouble, its_error, how):
         (({}, {"exclude": "wide"}), "convolutions"),
         (({"exclude": "first"}, {"exclude": "last"}), "convolutions"),
         (({"dependence": "autocorrelation"}, {}), "dependence"),
-        (({"dependence": None}, {}), "dependence"),
+        (({"measure": None}, {}), "dependence"),
         (({"bins": 8}, {"bins": 9}), "dependence"),
         (({"drop_near": True}, {}), "dependence"),
         (({}, {"k": 6}), "k"),

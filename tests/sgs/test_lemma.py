@@ -52,7 +52,7 @@ def test_branches_and_scaling_stay_equal_over_200_steps(num_dims, kind):
     optimizer = torch.optim.SGD(conv.parameters(), **settings)
     branch_optimizer = torch.optim.SGD(branched.parameters(), **settings)
     G = scaling_from_masks(masks, normalize=False)
-    SpatialGradientScaling(conv, optimizer, dependence=None, scalings=G)
+    SpatialGradientScaling(conv, optimizer, measure=None, scalings=G)
 
     start = conv.weight.detach().clone()
     for _ in range(200):

@@ -43,7 +43,7 @@ class TestSchedule:
         assert not sgs.due(1)
 
     def test_warmup_0_observes_the_first_step(self):
-        model, optimizer, sgs = build(live=Live(warmup=0, every=8, batches=1))
+        model, optimizer, sgs = build(live=Live(at=(0,), every=8, batches=1))
         train_(model, optimizer, batches(2))
         assert sgs.num_updates == 1
 
@@ -58,7 +58,7 @@ class TestSchedule:
         def constant(maps, kernel_size, **geometry):
             return torch.full((maps.shape[1], *kernel_size), 0.5)
 
-        model, optimizer, sgs = build(dependence=constant)
+        model, optimizer, sgs = build(measure=constant)
         train_(model, optimizer, batches(4))
         assert sgs.num_updates == 1
         assert hooks_on(model) == 0
@@ -82,7 +82,7 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"live": True, "dependence": None}, "static"),
+            ({"live": True, "measure": None}, "static"),
             ({"live": True, "warmup": 3}, r"live=Live\(warmup"),
             ({"live": True, "every": 1}, "epochs"),
             ({"live": 3}, "Invalid live: 3"),

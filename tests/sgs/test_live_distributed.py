@@ -90,7 +90,7 @@ def train_without_last_batch(how):
 
 
 def train_within_join():
-    model, optimizer, _ = build("ddp", live=Live(warmup=0, every=8))
+    model, optimizer, _ = build("ddp", live=Live(at=(0,), every=8))
     try:
         with Join([model]):
             train_(model, optimizer, [share(step) for step in range(3)])
@@ -128,7 +128,7 @@ def train_with_nan():
 @pytest.mark.parametrize("how", WRAPPERS)
 @pytest.mark.parametrize("settings", [{}, {"drop_near": True}, {"dependence": "autocorrelation"}, {"memory": 6000}])
 def test_all_processes_have_the_same_scalings(ranks, how, settings):
-    settings = settings | ({"live": Live(warmup=0, every=20, batches=1)} if "memory" in settings else {})
+    settings = settings | ({"live": Live(at=(0,), every=20, batches=1)} if "memory" in settings else {})
     (mine, updates, hooks, weights), (other, *_, other_weights) = ranks.values(train, how, settings)
     assert updates == 1
     assert hooks == 0 or how == "fully_shard"  # which has its own
@@ -173,7 +173,7 @@ def test_within_join_all_processes_stop_with_an_error(ranks):
 
 @pytest.mark.parametrize(
     ("other", "message"),
-    [({"live": Live(warmup=2, every=9)}, "live"), ({"k": 3.0}, "k"), ({"memory": 10_000}, "memory")],
+    [({"live": Live(at=(2,), every=9)}, "live"), ({"k": 3.0}, "k"), ({"memory": 10_000}, "memory")],
 )
 def test_settings_that_differ_are_refused_everywhere(ranks, other, message):
     for outcome in ranks.run(train_with_own_settings, [{}, other]):

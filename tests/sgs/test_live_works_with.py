@@ -101,7 +101,7 @@ def test_steps_that_grad_scaler_skips(fused):
     torch.manual_seed(0)
     model = TinyNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=fused)
-    sgs = SpatialGradientScaling(model, optimizer, live=Live(warmup=0, every=20, batches=2))
+    sgs = SpatialGradientScaling(model, optimizer, live=Live(at=(0,), every=20, batches=2))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     seen = {"ranges": {}, "counts": {}}
     order = ["ranges", "ranges", "counts", "counts"] if fused else ["ranges", "ranges", "ranges", "counts", "counts"]
@@ -184,7 +184,7 @@ class TestGan:
         copies = copy.deepcopy(pair)
         optimizers = {name: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5) for name, net in pair.items()}
         sgs = SpatialGradientScaling(
-            pair, list(optimizers.values()), live=Live(warmup=RANGES[0], every=100, batches=len(RANGES))
+            pair, list(optimizers.values()), live=Live(at=(RANGES[0],), every=100, batches=len(RANGES))
         )
         by_hand = {
             name: LiveByHand(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.5))

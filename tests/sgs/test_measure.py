@@ -57,14 +57,14 @@ class TestMeasuring:
             axes = torch.meshgrid(*(torch.arange(k) - k // 2 for k in kernel_size), indexing="ij")
             return (1 / (1 + sum(a.abs() for a in axes))).expand(maps.shape[1], *kernel_size)
 
-        _, _, sgs = build(dependence=distance, k=1)
+        _, _, sgs = build(measure=distance, k=1)
         G = sgs.update([images(4), images(8)])["3"]
         torch.testing.assert_close(G, torch.tensor([[0.75, 1.5, 0.75]]))
         assert calls[0] == ((4, 3, 12, 12), (3, 3), (1, 1), (1, 1), "zeros")
         assert "distance" in repr(sgs)
 
     def test_a_function_of_the_user_with_the_wrong_shape(self):
-        _, _, sgs = build(dependence=lambda maps, kernel_size, **_: torch.ones(2, 2))
+        _, _, sgs = build(measure=lambda maps, kernel_size, **_: torch.ones(2, 2))
         with pytest.raises(ValueError, match=r"'0'.*\(2, 2\).*\(3, 3, 3\)"):
             sgs.update(images())
 
@@ -163,9 +163,9 @@ class TestMeasuring:
         def rounded(maps, kernel_size, **_):
             return torch.full((maps.shape[1], *kernel_size), 1 + 1e-6)
 
-        assert torch.equal(measured(images(), dependence=rounded)["0"], torch.ones(3, 3))
+        assert torch.equal(measured(images(), measure=rounded)["0"], torch.ones(3, 3))
         with pytest.raises(ValueError, match="Cannot scale '0': S must lie between 0 and 1"):
-            measured(images(), dependence=lambda maps, size, **_: torch.full((maps.shape[1], *size), 2.0))
+            measured(images(), measure=lambda maps, size, **_: torch.full((maps.shape[1], *size), 2.0))
 
     def test_compiled_models_are_measured_as_they_are(self):
         x = images()
@@ -200,7 +200,7 @@ class TestMeasuring:
         assert all(p.isfinite().all() for p in model.parameters())
 
     def test_a_function_that_returns_zeros_keeps_ones_and_is_reported_once(self):
-        _, _, sgs = build(dependence=lambda maps, size, **_: torch.zeros(maps.shape[1], *size))
+        _, _, sgs = build(measure=lambda maps, size, **_: torch.zeros(maps.shape[1], *size))
         with pytest.warns(NoEffectWarning, match="0, 3 have inputs without spatial dependence"):
             G = sgs.update(images())
         assert torch.equal(G["0"], torch.ones(3, 3))
@@ -233,7 +233,7 @@ class TestDependence:
         assert sgs.measure == "mutual-information"
 
     def test_with_k_1_the_scaling_is_the_dependence(self):
-        _, _, sgs = build(k=1, dependence="autocorrelation")
+        _, _, sgs = build(k=1, measure="autocorrelation")
         G = sgs.update(images())
         for name, S in sgs.dependence.items():
             torch.testing.assert_close(G[name], (S / S.mean()).float())

@@ -121,7 +121,7 @@ class TestMemory:
         assert len(measurement.dependence()) == 4
 
     def test_layers_take_turns_in_further_steps(self):
-        model, optimizer, sgs = build(live=Live(warmup=2, every=16, batches=2), memory=max(self.sizes().values()))
+        model, optimizer, sgs = build(live=Live(at=(2,), every=16, batches=2), memory=max(self.sizes().values()))
         observed = 0
         for batch in batches(14):
             train_(model, optimizer, [batch])

@@ -53,7 +53,7 @@ class TestConvolutionsWithoutAModule:
 
     @pytest.mark.parametrize("transform", [None, standardized])
     def test_reported_once_by_live_updates(self, transform):
-        model, optimizer, sgs = build(Functional(transform), live=Live(warmup=1, every=4, batches=1))
+        model, optimizer, sgs = build(Functional(transform), live=Live(at=(1,), every=4, batches=1))
         step(model, optimizer)
         with pytest.warns(NoEffectWarning, match="kernel are parameters that the model convolves with by itself"):
             model(images())
@@ -63,7 +63,7 @@ class TestConvolutionsWithoutAModule:
         assert sgs.num_updates == 2
 
     def test_a_live_update_leaves_no_hooks(self):
-        model, optimizer, sgs = build(live=Live(warmup=1, every=9, batches=1))
+        model, optimizer, sgs = build(live=Live(at=(1,), every=9, batches=1))
         step(model, optimizer)
         assert len(model._forward_hooks) == 1
         for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -78,7 +78,7 @@ class TestConvolutionsWithoutAModule:
             def forward(self, x):
                 return checkpoint(super().forward, x, use_reentrant=False)
 
-        model, optimizer, sgs = build(Checkpointed(), live=Live(warmup=0, every=9, batches=1))
+        model, optimizer, sgs = build(Checkpointed(), live=Live(at=(0,), every=9, batches=1))
         with pytest.warns(NoEffectWarning, match="kernel are parameters"):
             step(model, optimizer)
         assert list(sgs.skipped) == ["kernel"]
@@ -116,7 +116,7 @@ class TestNewcomers:
         optimizer = torch.optim.SGD(model[3:].parameters(), lr=0.1)
         if change == "unfrozen":
             optimizer.add_param_group({"params": model[0].parameters()})
-        SpatialGradientScaling(model, optimizer, dependence=None, scalings=scaling_from_ratios(2, 4).mean(0)[None])
+        SpatialGradientScaling(model, optimizer, measure=None, scalings=scaling_from_ratios(2, 4).mean(0)[None])
         train(model, optimizer)
         if change == "unfrozen":
             model[0].requires_grad_(True)

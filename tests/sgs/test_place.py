@@ -48,7 +48,7 @@ def scaled(kind, settings, **options):
     optimizer = kind(model.parameters(), **settings)
     if isinstance(optimizer, ScheduleFree):
         optimizer.train()
-    return model, optimizer, SpatialGradientScaling(model, optimizer, dependence=None, **options)
+    return model, optimizer, SpatialGradientScaling(model, optimizer, measure=None, **options)
 
 
 def moved(model, optimizer, steps=20):

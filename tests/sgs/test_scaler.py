@@ -16,7 +16,7 @@ from support.scaling import build, images, small_net, train
 
 class TestAttaching:
     def test_detach_and_context_manager(self):
-        model, optimizer, sgs = build(scalings=scaling_from_ratios(5, 5), dependence=None)
+        model, optimizer, sgs = build(scalings=scaling_from_ratios(5, 5), measure=None)
         with sgs:
             assert len(optimizer._optimizer_step_pre_hooks) == 1
         assert not optimizer._optimizer_step_pre_hooks
@@ -52,7 +52,7 @@ class TestAttaching:
             SpatialGradientScaling(model, [torch.optim.SGD(model.parameters(), lr=0.1), other])
 
     def test_attaching_after_the_first_convolution_was_frozen(self):
-        model, optimizer, sgs = build(scalings=scaling_from_ratios(2, 2), dependence=None)
+        model, optimizer, sgs = build(scalings=scaling_from_ratios(2, 2), measure=None)
         model[0].requires_grad_(False)
         sgs.attach(optimizer)
         copy.deepcopy((model, optimizer, sgs))
@@ -91,7 +91,7 @@ class TestState:
         other = build(nn.Sequential(nn.Conv2d(3, 4, 5)))[2].state_dict()
         with pytest.raises(ValueError, match="another architecture: missing 3"):
             sgs.load_state_dict(other)
-        good = build(scalings=scaling_from_ratios(2, 4), dependence=None)[2].state_dict() | {"num_updates": 3}
+        good = build(scalings=scaling_from_ratios(2, 4), measure=None)[2].state_dict() | {"num_updates": 3}
         for key in ("scalings", "dependence"):
             wrong_kernel = good | {key: good[key] | {"0": torch.ones(5, 5)}}
             with pytest.raises(ValueError, match=r"'0' has shape \(5, 5\)"):
@@ -145,10 +145,10 @@ class TestState:
     def test_an_honest_repr(self):
         _, _, sgs = build(k=3, warmup=2, every=7)
         assert repr(sgs) == (
-            "SpatialGradientScaling(2 convolutions, 1 skipped, dependence='mutual-information', k=3, "
+            "SpatialGradientScaling(2 convolutions, 1 skipped, measure='mutual-information', k=3, "
             "apply='gradient', warmup=2, every=7, updates=0, attached to SGD)"
         )
-        assert "static" in repr(build(dependence=None)[2])
+        assert "static" in repr(build(measure=None)[2])
 
 
 class TestSchedule:
@@ -159,7 +159,7 @@ class TestSchedule:
         assert [epoch for epoch in range(61) if sgs.due(epoch)] == [0, 30, 60]
 
     def test_static_scalings_are_never_due(self):
-        _, _, sgs = build(dependence=None)
+        _, _, sgs = build(measure=None)
         assert not any(sgs.due(epoch) for epoch in range(10))
         with pytest.raises(RuntimeError, match="static"):
             sgs.update(images())

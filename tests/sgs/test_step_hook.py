@@ -15,7 +15,7 @@ from support.scaling import build, images, small_net, train
 
 class TestStepping:
     def test_gradients_are_multiplied_before_the_optimizer_uses_them(self):
-        model, optimizer, _ = build(scalings={"0": scaling_from_ratios(2, 4)}, dependence=None)
+        model, optimizer, _ = build(scalings={"0": scaling_from_ratios(2, 4)}, measure=None)
         reference = copy.deepcopy(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
         for _ in range(3):
@@ -71,7 +71,7 @@ class TestStepping:
         model[1].weight = model[0].weight
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         G = scaling_from_ratios(2, 4)
-        SpatialGradientScaling(model, optimizer, dependence=None, scalings=G)
+        SpatialGradientScaling(model, optimizer, measure=None, scalings=G)
         model(images()).sum().backward()
         gradient, before = model[0].weight.grad.clone(), model[0].weight.detach().clone()
         optimizer.step()
@@ -99,7 +99,7 @@ class TestStepping:
         model, x, G = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False)), images(), scaling_from_ratios(2, 4).float()
         torch.optim.SGD(model.parameters(), lr=1.0)  # torch hooks into a class's step when it is first used
         optimizer = Failing(model.parameters(), lr=1.0)
-        SpatialGradientScaling(model, optimizer, dependence=None, scalings=G, apply=apply)
+        SpatialGradientScaling(model, optimizer, measure=None, scalings=G, apply=apply)
         for fail in (False, True, False):
             gradients = []
             before = model[0].weight.detach().clone()
@@ -113,7 +113,7 @@ class TestStepping:
             torch.testing.assert_close(model[0].weight, before - gradients[0] * G, rtol=1e-4, atol=1e-4)
 
     def test_moving_the_model_moves_the_scalings(self):
-        model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), dependence=None)
+        model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), measure=None)
         model.double()
         train_input = images().double()
         model(train_input).sum().backward()
@@ -162,7 +162,7 @@ def test_scale_gradients_of_torch_func_by_name():
 def test_two_steps_without_zero_grad_scale_the_same_gradient_twice():
     G = scaling_from_ratios(2, 4).float()
     for apply, expected in (("gradient", G * G), ("update", torch.ones(3, 3))):
-        model, optimizer, _ = build(scalings={"0": G}, dependence=None, apply=apply)
+        model, optimizer, _ = build(scalings={"0": G}, measure=None, apply=apply)
         model(images()).sum().backward()
         before = model[0].weight.grad.clone()
         optimizer.step()

@@ -71,7 +71,7 @@ def scaled(model=None, optimizer=torch.optim.SGD, apply="gradient", **settings):
     twin = copy.deepcopy(model)
     settings = settings or {"lr": 0.1, "momentum": 0.9}
     mine, other = optimizer(model.parameters(), **settings), optimizer(twin.parameters(), **settings)
-    SpatialGradientScaling(model, mine, dependence=None, scalings=some_scalings(), apply=apply)
+    SpatialGradientScaling(model, mine, measure=None, scalings=some_scalings(), apply=apply)
     return model, mine, twin, other
 
 
@@ -299,7 +299,7 @@ class TestSeveralOptimizers:
         model = TinyNet()
         twin = copy.deepcopy(model)
         mine, other = self.split(model), self.split(twin)
-        sgs = SpatialGradientScaling(model, mine, dependence=None, scalings=some_scalings(), apply="auto")
+        sgs = SpatialGradientScaling(model, mine, measure=None, scalings=some_scalings(), apply="auto")
         assert sgs.apply == "auto"  # SGD: gradient, Adam: update
         assert "attached to SGD and Adam" in repr(sgs)
         G = some_scalings()
@@ -364,7 +364,7 @@ class TestCompile:
         model = TinyNet()
         twin = copy.deepcopy(model)
         mine, other = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, twin))
-        sgs = SpatialGradientScaling(model, mine, dependence=None)
+        sgs = SpatialGradientScaling(model, mine, measure=None)
         step = torch.compile(mine.step, backend="aot_eager")
         for round_, G in enumerate([{}, some_scalings(), {name: 2 * g for name, g in some_scalings().items()}, {}]):
             if round_ == 3:
@@ -464,7 +464,7 @@ class TestCopies:
     def test_a_copy_of_everything_is_scaled_as_the_original(self, how):
         model, _, twin, other = scaled()
         mine = torch.optim.SGD(model.parameters(), lr=0.1)
-        sgs = SpatialGradientScaling(model, mine, dependence=None, scalings=some_scalings())
+        sgs = SpatialGradientScaling(model, mine, measure=None, scalings=some_scalings())
         sgs.detach()
         assert "detached" in repr(how(sgs))
         mine = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -480,7 +480,7 @@ class TestCopies:
         model, twin = TinyNet(), TinyNet()
         twin.load_state_dict(model.state_dict())
         first, other = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, twin))
-        sgs = SpatialGradientScaling(model, first, dependence=None, scalings=some_scalings())
+        sgs = SpatialGradientScaling(model, first, measure=None, scalings=some_scalings())
         mine = torch.optim.SGD(model.parameters(), lr=0.1)
         mine.load_state_dict(first.state_dict())
         sgs.attach(mine)

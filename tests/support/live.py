@@ -13,7 +13,7 @@ from spatialgrad import Live, SpatialGradientScaling
 from support.common import SCALED, TinyNet, batches, loss_of, scale_by_hand_, train_
 
 # Ranges from the steps 2 and 3 (counted from 0), counts from 4 and 5; and again from step 8 on.
-SCHEDULE = Live(warmup=2, every=8, batches=2)
+SCHEDULE = Live(at=(2, 8), every=8, batches=2)
 RANGES, COUNTS = (2, 3), (4, 5)
 STEPS = 7
 

@@ -60,7 +60,7 @@ def show_lemma(
         for name, network in networks.items()
     }
     G = scaling_from_masks(torch.tensor(MASKS, dtype=torch.float64), normalize=False)
-    sgs = SpatialGradientScaling(scaled, optimizers["scaled"], dependence=None, scalings=G)
+    sgs = SpatialGradientScaling(scaled, optimizers["scaled"], measure=None, scalings=G)
     batches = iter(train_batches(dataset, BATCH_SIZE, seed=0, epoch=0))
     losses: list[dict[str, float]] = []
     for _ in range(steps):

@@ -1,10 +1,11 @@
-"""Layers: which convolutions take part, and how their inputs are observed."""
+"""Layers: which convolutions are scaled, and the G of each."""
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,13 +13,234 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
-from spatialgrad.torch_utils.modules import Convolution, Predicate, input_of, plain_name
+from spatialgrad.sgs.apply_mode import Apply, ApplyMode, resolve_apply
+from spatialgrad.sgs.dependence.window import Window
+from spatialgrad.torch_utils.distributed import local_part
+from spatialgrad.torch_utils.modules import Convolution, Predicate, named_convolutions, plain_name, unwrap_model
 from spatialgrad.torch_utils.optimizers import parameter_ids
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
+# A larger side belongs to something else than a kernel, such as an embedding of positions.
+_LARGEST_KERNEL = 31
 FROZEN = "frozen: its weight does not require a gradient"
 ELSEWHERE = "its weight is not in this optimizer"
+
+
+class NoEffectWarning(UserWarning):
+    """Something was set up that has no effect on training."""
+
+
+class ScaledLayer:
+    """A convolution, its scaling G, and a buffer of G that multiplies its gradient.
+
+    Args:
+        name: Qualified name.
+        modules: The convolution; several if they share one weight.
+
+    Attributes:
+        scaling: G, of shape kernel_size or of the shape of the weight; all ones at first.
+        dependence: The last measured S, averaged over channels; None before the first measurement.
+        mode: Where G is applied.
+    """
+
+    def __init__(self, name: str, modules: list[Convolution]) -> None:
+        self.name, self.modules = name, modules
+        self.kernel_size = tuple(modules[0].kernel_size)
+        weight = modules[0].weight.detach()
+        if tuple(local_part(weight).shape[2:]) != self.kernel_size:
+            raise ValueError(f"The kernel of {name!r} is sharded along a spatial dimension, which cannot be scaled.")
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        self.scaling = torch.ones(self.kernel_size, dtype=dtype, device=weight.device)
+        self.dependence: Tensor | None = None
+        self.mode = ApplyMode(apply="gradient")
+        self._buffer = torch.empty(0)
+        self._layout: object = None  # of the weight that the buffer was made for
+
+    @property
+    def weight(self) -> Tensor | None:
+        """The weight that an optimizer updates; None if the layer was parametrized or pruned meanwhile."""
+        # Looked up each time: wrappers may replace parameters and move them.
+        weight = self.modules[0]._parameters.get("weight")
+        return weight if weight is not None and weight.is_leaf else None
+
+    def check(self, scaling: Tensor) -> None:
+        """Raise `ValueError` unless a scaling can multiply this layer's kernel."""
+        check_scaling(self.name, scaling, self.kernel_size, self.modules[0].weight.shape)
+
+    def set_scaling(self, scaling: Tensor) -> None:
+        """Replace G. A buffer in use is written in place, so that captured graphs see the new values."""
+        if scaling.shape != self.scaling.shape:
+            self.scaling, self._layout = scaling.detach().to(self.scaling, copy=True), None
+            return
+        self.scaling.copy_(scaling)
+        if self._layout is not None:
+            self._buffer.copy_(self._spread(self._buffer.device))
+
+    def buffer(self, weight: Tensor) -> Tensor:
+        """Return G repeated to the shape and memory layout of the weight, or of one of its filters.
+
+        Multiplying by whole filters is several times faster than broadcasting G over 3×3 kernels. On an accelerator,
+        a fused multiplication needs the shape of the whole weight.
+
+        Args:
+            weight: This process's part of the weight, as it is now.
+        """
+        layout = layout_of(weight)
+        if layout != self._layout:
+            self.scaling = self.scaling.to(weight.device)
+            whole = weight.device.type != "cpu" or self.scaling.dim() == weight.dim()
+            like = weight.detach() if whole or len(weight) == 0 else weight.detach()[0]
+            self._buffer = torch.empty_like(like, dtype=self.scaling.dtype)
+            self._buffer.copy_(self._spread(weight.device))
+            self._layout = layout
+        return self._buffer
+
+    def _spread(self, device: torch.device) -> Tensor:
+        """Return G, of a weight's own shape cut to this process's part."""
+        weight, scaling = self.modules[0].weight, self.scaling.to(device)
+        if scaling.dim() < weight.dim() or local_part(weight) is weight:
+            return scaling
+        from torch.distributed.tensor import distribute_tensor
+
+        return local_part(distribute_tensor(scaling, weight.device_mesh, weight.placements))  # type: ignore[attr-defined]
+
+
+class ScaledLayers(dict[str, ScaledLayer]):
+    """The layers that are scaled by their qualified names, selected from a model and its optimizers.
+
+    Args:
+        model: The model; wrappers do not matter.
+        apply: Where the user wants G to be applied.
+        include: If given, only convolutions for which ``include(name, module)`` is true take part.
+        exclude: Convolutions for which ``exclude(name, module)`` is true do not.
+
+    Attributes:
+        skipped: The reason for every convolution that takes no part, by qualified name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        apply: Apply = "auto",
+        include: Predicate | None = None,
+        exclude: Predicate | None = None,
+    ) -> None:
+        super().__init__()
+        self._model, self._apply, self._predicates = unwrap_model(model), apply, (include, exclude)
+        self.skipped: dict[str, str] = {}
+        self._optimizers: list[Optimizer] = []
+        self._of: dict[int, list[ScaledLayer]] = {}
+        self._waiting: list[Convolution] = []
+        self._said: set[str] = set()
+
+    def select(self, optimizers: list[Optimizer] | None = None) -> list[ScaledLayer]:
+        """Adopt convolutions that these optimizers train and that are not scaled yet, and return them.
+
+        Args:
+            optimizers: By default those of the last selection.
+
+        Raises:
+            ValueError: If no convolution is left, or if several optimizers hold the same one.
+        """
+        chosen, self.skipped = select_convolutions(self._model, *self._predicates)
+        if not chosen and not self:
+            reasons = Counter(self.skipped.values()).most_common()
+            why = ", ".join(f"{count} × {reason}" for reason, count in reasons)
+            raise ValueError(
+                f"{type(self._model).__name__} has no convolution to scale: "
+                f"{why or 'it has no convolution modules such as nn.Conv2d'}."
+            )
+        self._optimizers = self._optimizers if optimizers is None else optimizers
+        groups = [(optimizer, group) for optimizer in self._optimizers for group in optimizer.param_groups]
+        owners: dict[int, list[tuple[Optimizer, dict[str, Any]]]] = {}
+        for optimizer, group in groups:
+            for parameter in group["params"]:
+                owners.setdefault(id(parameter), []).append((optimizer, group))
+        trained = {name: owners.get(id(modules[0].weight), []) for name, modules in chosen.items()}
+        if any(len(found) > 1 for found in trained.values()):
+            raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
+        if not any(trained.values()):
+            raise ValueError(
+                "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
+                "the model was moved, wrapped or sharded."
+            )
+        modes: dict[int, ApplyMode] = {}
+        new, self._of = [], {id(optimizer): [] for optimizer in self._optimizers}
+        for name, found in trained.items():
+            if not found:
+                self.skipped[name] = ELSEWHERE
+                continue
+            if name not in self:
+                self[name] = ScaledLayer(name, chosen[name])
+                new.append(self[name])
+            [(optimizer, group)], layer = found, self[name]
+            if optimizers is not None or layer in new:
+                if id(group) not in modes:
+                    modes[id(group)] = resolve_apply(self._apply, optimizer, chosen[name][0].weight)
+                layer.mode = modes[id(group)]
+            layer.modules = chosen[name]
+            self._of[id(optimizer)].append(layer)
+        convolutions = named_convolutions(self._model)
+        self._waiting = [convolutions[name] for name, why in self.skipped.items() if why in (FROZEN, ELSEWHERE)]
+        for reason in dict.fromkeys(mode.no_effect for mode in modes.values() if mode.no_effect):
+            self._warn(reason)
+        return new
+
+    def of(self, optimizer: Optimizer) -> list[ScaledLayer]:
+        """Return the layers that an optimizer trains."""
+        return self._of[id(optimizer)]
+
+    def became_trainable(self) -> bool:
+        """Return whether convolutions that were frozen, or in no optimizer, can be trained now."""
+        weights = [conv._parameters.get("weight") for conv in self._waiting]
+        trainable = [weight for weight in weights if weight is not None and weight.requires_grad]
+        return bool(trainable) and not set(map(id, trainable)).isdisjoint(
+            set[int]().union(*map(parameter_ids, self._optimizers))
+        )
+
+    def assign(self, scalings: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
+        """Return scalings by qualified name, given as such or as one for every convolution of its kernel size.
+
+        Raises:
+            KeyError: If a name is unknown.
+            ValueError: If a scaling does not fit.
+        """
+        if isinstance(scalings, Tensor):
+            shape = tuple(scalings.shape)
+            scalings = {name: scalings for name, layer in self.items() if layer.kernel_size == shape}
+            if not scalings:
+                raise ValueError(f"No convolution has a kernel of shape {shape}.")
+        unknown = sorted(set(scalings) - set(self))
+        if unknown:
+            reasons = [f"{name} ({self.skipped.get(name, 'no such convolution')})" for name in unknown]
+            raise KeyError(f"Cannot scale {', '.join(reasons)}; choose from {', '.join(self)}.")
+        for name, scaling in scalings.items():
+            self[name].check(scaling)
+        return dict(scalings)
+
+    def identity(self) -> dict[str, object]:
+        """Return what must be the same on all processes: the layers, and a digest of their scalings."""
+        windows = {
+            name: [(Window.of_convolution(conv), conv.in_channels) for conv in layer.modules]
+            for name, layer in self.items()
+        }
+        digest = hashlib.sha256()
+        for layer in self.values():
+            digest.update(layer.scaling.detach().double().cpu().contiguous().numpy().tobytes())
+        return {"convolutions": windows, "scalings": digest.hexdigest()}
+
+    def warn_once(self, names: Iterable[str], what: str) -> None:
+        """Warn that something is the matter with layers, unless that has been said about them."""
+        new = [name for name in names if f"{name} {what}" not in self._said]
+        if new:
+            self._said.update(f"{name} {what}" for name in new)
+            warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=2)
+
+    def _warn(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            warnings.warn(what, NoEffectWarning, stacklevel=5)
 
 
 def select_convolutions(
@@ -33,8 +255,11 @@ def select_convolutions(
 
     Returns:
         The chosen convolutions by qualified name (several where modules share one weight), and the reason for each
-        convolution that was left out.
+        convolution, or other parameter with the shape of a kernel, that was left out.
     """
+    for what, predicate in (("include", include), ("exclude", exclude)):
+        if predicate is not None and not callable(predicate):
+            raise TypeError(f"Invalid {what}: {predicate!r}; it must be a function (name, module) -> bool.")
     chosen: dict[str, list[Convolution]] = {}
     skipped: dict[str, str] = {}
     owner: dict[int, str] = {}
@@ -57,7 +282,7 @@ def select_convolutions(
         else:
             owner[id(module.weight)] = name
             chosen[name] = [module]
-    return chosen, skipped
+    return chosen, skipped | _kernels_outside_modules(model)
 
 
 def reason_to_skip(
@@ -84,74 +309,33 @@ def reason_to_skip(
     return None
 
 
-def trained_convolutions(
-    model: nn.Module,
-    optimizers: Iterable[Optimizer],
-    include: Predicate | None = None,
-    exclude: Predicate | None = None,
-) -> tuple[dict[str, list[Convolution]], dict[str, str]]:
-    """Choose the convolutions that can be scaled when these optimizers step; as `select_convolutions`.
-
-    Raises:
-        ValueError: If there is none; says why.
-    """
-    chosen, skipped = select_convolutions(model, include, exclude)
-    if not chosen:
-        raise ValueError(
-            f"{type(model).__name__} has no convolution to scale: "
-            f"{summarize_skipped(skipped) or 'it has no convolution modules such as nn.Conv2d'}."
-        )
-    for name in names_without_optimizer(chosen, optimizers):
-        del chosen[name]
-        skipped[name] = ELSEWHERE
-    if not chosen:
-        raise ValueError(
-            "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
-            "the model was moved, wrapped or sharded."
-        )
-    return chosen, skipped
+def layout_of(tensor: Tensor) -> tuple[object, ...]:
+    """Return what another tensor must share to be combined with this one element by element."""
+    return tensor.shape, tensor.stride(), tensor.device
 
 
-def names_by_optimizer(
-    convolutions: Mapping[str, Sequence[Convolution]], optimizers: Iterable[Optimizer]
-) -> dict[Optimizer, list[str]]:
-    """Return the convolutions that each optimizer trains."""
-    weights = {name: id(convs[0].weight) for name, convs in convolutions.items()}
-    held = {optimizer: parameter_ids(optimizer) for optimizer in optimizers}
-    return {optimizer: [name for name, key in weights.items() if key in ids] for optimizer, ids in held.items()}
+def check_scaling(
+    name: str, scaling: Tensor, kernel_size: tuple[int, ...], weight_shape: torch.Size | None = None
+) -> None:
+    """Raise `ValueError` unless `scaling` can multiply the kernel of the convolution `name`."""
+    if not isinstance(scaling, Tensor) or tuple(scaling.shape) not in (kernel_size, tuple(weight_shape or ())):
+        got = f"shape {tuple(scaling.shape)}" if isinstance(scaling, Tensor) else f"type {type(scaling).__name__}"
+        raise ValueError(f"The scaling of {name!r} has {got}; its kernel needs shape {kernel_size}.")
+    if not bool(scaling.isfinite().all()) or bool((scaling < 0).any()):
+        raise ValueError(f"The scaling of {name!r} must be finite and non-negative, got\n{scaling}")
 
 
-def names_without_optimizer(
-    convolutions: Mapping[str, Sequence[Convolution]], optimizers: Iterable[Optimizer]
-) -> list[str]:
-    """Return the convolutions that no optimizer trains."""
-    held = set().union(*names_by_optimizer(convolutions, optimizers).values())
-    return [name for name in convolutions if name not in held]
+def _kernels_outside_modules(model: nn.Module) -> dict[str, str]:
+    """Return trained parameters with the shape of a kernel that belong to no convolution module, with the reason."""
+    layers = (Convolution, *_TRANSPOSED)
+    inside = {id(p) for module in model.modules() if isinstance(module, layers) for p in module.parameters()}
+    reason = "not in a convolution module, such as nn.Conv2d: if the model passes it to F.conv2d, it is not scaled"
+    return {
+        plain_name(name): reason
+        for name, p in model.named_parameters()
+        if id(p) not in inside and not nn.parameter.is_lazy(p) and p.requires_grad and _is_kernel(p.shape)
+    }
 
 
-def summarize_skipped(skipped: Mapping[str, str]) -> str:
-    """Return the reasons with their counts, most frequent first."""
-    counts = Counter(skipped.values())
-    return ", ".join(f"{count} × {reason}" for reason, count in counts.most_common())
-
-
-@contextmanager
-def observing(observers: Mapping[Any, Callable[[Tensor], None]]) -> Iterator[None]:
-    """Pass each module's input to its observer whenever the module is called."""
-
-    def hook_for(observe: Callable[[Tensor], None]) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            observe(input_of(args, kwargs))
-
-        return hook
-
-    handles = [
-        # Registered last: the user's own hooks that change the input run first, as they do in training.
-        module.register_forward_pre_hook(hook_for(observe), with_kwargs=True)
-        for module, observe in observers.items()
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _is_kernel(shape: torch.Size) -> bool:
+    return 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL

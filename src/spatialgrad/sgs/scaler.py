@@ -1,34 +1,40 @@
-"""SpatialGradientScaling: holds one G per convolution and multiplies by it whenever the optimizer steps."""
+"""SpatialGradientScaling: holds one G per convolution and multiplies by it whenever the optimizer steps.
+
+a step        optimizer.step()
+└▶ StepHook.before_step            grad ⊙ G, or keep W
+└▶ ScaledLayer.buffer         G in the shape and layout of the weight
+└▶ torch._foreach_mul_
+
+an update     StepHook.after_step ─▶ LiveUpdate.after_step              (or sgs.update ─▶ measure_batches)
+forward pass ─▶ Observer ─▶ Measurement.observe ─▶ Estimator.observe     maps, in two passes
+Measurement.write_scalings ─▶ Estimator.dependence                       ─▶ S
+─▶ scaling_and_mean                           ─▶ G
+─▶ ScaledLayer.set_scaling                    ─▶ buffer
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+import warnings
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.apply import Apply
-from spatialgrad.sgs.attachment import Attachment
-from spatialgrad.sgs.dependence.estimator import DependenceFunction
-from spatialgrad.sgs.filters import Filters
-from spatialgrad.sgs.functional import FUNCTIONAL, FunctionalConvolutions, FunctionalConvolutionsHook
-from spatialgrad.sgs.layers import names_without_optimizer, trained_convolutions
-from spatialgrad.sgs.live import Live, LiveUpdates
-from spatialgrad.sgs.measure import Dependence, estimator_factory, measure_dependence
-from spatialgrad.sgs.measurement import Measurement
-from spatialgrad.sgs.newcomers import Newcomers
-from spatialgrad.sgs.outcome import Outcome, outcome_of
-from spatialgrad.sgs.passes import check_observable
-from spatialgrad.sgs.reports import Reports
-from spatialgrad.sgs.settings import EVERY, WARMUP, check_settings, kind_of, live_schedule, shared_settings
+from spatialgrad.sgs.apply_mode import Apply
+from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
+from spatialgrad.sgs.live import Live, LiveUpdate
+from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
+from spatialgrad.sgs.step_hook import Progress, StepHook, other_hooks
 from spatialgrad.torch_utils.distributed import check_agreement
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
-from spatialgrad.torch_utils.numbers import bytes_of
+from spatialgrad.torch_utils.numbers import is_count
 from spatialgrad.torch_utils.optimizers import unwrap_optimizers
+
+# In epochs: the paper's schedule for CIFAR-100.
+WARMUP, EVERY = 1, 5
 
 
 class SpatialGradientScaling:
@@ -38,7 +44,7 @@ class SpatialGradientScaling:
         model: Any module; its convolutions are detected automatically.
         optimizer: The optimizer that holds the model's parameters, or a wrapper around it; a list if there are several.
         k: Larger k flattens G; k = 1 uses S as it is. See `scaling_from_dependence`.
-        dependence: How S is measured: ``"mutual-information"``, ``"autocorrelation"``, a function
+        measure: How S is measured: ``"mutual-information"``, ``"autocorrelation"``, a function
             ``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S``, or None for static scalings.
         live: Update the scalings from the training's own forward passes: True, or a `Live` with the schedule in steps.
             By default they change only when `update` is called.
@@ -48,20 +54,16 @@ class SpatialGradientScaling:
         exclude: ``(name, module) -> bool``: these do not.
         apply: ``"gradient"`` multiplies the gradient before the optimizer uses it, as the paper does except for
             Adagrad*; ``"update"`` multiplies the change that the optimizer made; ``"auto"`` chooses ``"gradient"``
-            for optimizers that are linear in the gradient and ``"update"`` for all others.
+            for optimizers that are linear in the gradient and ``"update"`` for all others. Weight decay is never
+            scaled, unless an adaptive optimizer such as Adam adds it to the gradient and its update is scaled.
         scalings: Initial scalings: by qualified name, or one for every convolution of its kernel size. All others
             start as ones, which change nothing.
         bins: Histogram bins of the mutual information: ``"sturges"`` or a number.
         drop_near: Use the paper's ImageNet variant of the mutual information.
-        memory: Upper limit of the memory for the statistics of an update, such as ``"256 MB"``; by default none. If
-            the counts of all layers together need more, layers take turns; if those of one layer need more, only some
-            of its channels are counted.
+        max_channels: Measure at most about this many channels of each layer, evenly spread; by default all.
+        replace: Detach another `SpatialGradientScaling` that already scales these weights, such as that of a notebook
+            cell that is run again.
         process_group: The processes that train together; by default all of them.
-
-    Attributes:
-        measure: The argument `dependence`: how S is measured.
-        num_updates: Number of updates so far.
-        skipped: The reason for every convolution that takes no part, by qualified name.
 
     Example:
         >>> import torch
@@ -80,7 +82,7 @@ class SpatialGradientScaling:
         optimizer: Any,
         k: float = 5.0,
         *,
-        dependence: Dependence | DependenceFunction | None = "mutual-information",
+        measure: Measure = "mutual-information",
         live: Live | bool = False,
         warmup: int = WARMUP,
         every: int = EVERY,
@@ -90,56 +92,163 @@ class SpatialGradientScaling:
         scalings: Mapping[str, Tensor] | Tensor | None = None,
         bins: int | str = "sturges",
         drop_near: bool = False,
-        memory: int | str | None = None,
+        max_channels: int | None = None,
+        replace: bool = False,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        check_settings(k, dependence, warmup, every, apply, bins, live, memory)
-        self.k, self.measure, self.warmup, self.every = k, dependence, warmup, every
-        self.bins, self.drop_near, self.process_group = bins, drop_near, process_group
-        self.memory = None if memory is None else bytes_of(memory)
-        self.num_updates = 0
-        self._model = for_one_process(model)
-        optimizers = unwrap_optimizers(optimizer)
-        self._convolutions, self.skipped = trained_convolutions(unwrap_model(model), optimizers, include, exclude)
-        self._filters = Filters({name: convs[0] for name, convs in self._convolutions.items()})
-        self._dependence: dict[str, Tensor] = {}
-        self._reports = Reports()
-        self._newcomers = Newcomers(self._model, self._convolutions, self.skipped, (include, exclude), self._reports)
-        self._attachment = Attachment(apply, self._convolutions, self._filters, self._reports)
-        schedule = live_schedule(live)
-        self._live: LiveUpdates | None = None
-        if schedule is not None:
-            check_observable(model)
-            self._live = LiveUpdates(
-                schedule, self._start_live, self._finish_live, self._check_agreement, self._watch_functional
+        self._settings = Settings(
+            measure=measure,
+            k=k,
+            bins=bins,
+            drop_near=drop_near,
+            max_channels=max_channels,
+            process_group=process_group,
+        )
+        self.live = _checked_schedule(live, measure, warmup, every)
+        self.warmup, self.every = warmup, every
+        if apply not in get_args(Apply):
+            raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(get_args(Apply))}.")
+        if self.live is not None and isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
+            raise ValueError(
+                "live=True cannot observe DataParallel, which trains on copies of the model. Use "
+                "DistributedDataParallel, or call sgs.update(loader) between epochs."
             )
+        self._model = for_one_process(model)
+        self._apply, self._layers = apply, ScaledLayers(model, apply, include, exclude)
+        self._progress = Progress(scheduled=self.live is not None)
+        self._hooks: list[StepHook] = []
+        # Where the live updates of detached optimizers are.
+        self._kept: list[dict[str, Any]] = []
+        # Scalings of convolutions that cannot be trained yet.
+        self._later: dict[str, Tensor] = {}
+        self._attach(unwrap_optimizers(optimizer), replace=replace)
         if scalings is not None:
             self.set_scalings(scalings)
-        self._attach(optimizers)
 
-    def attach(self, optimizer: Any) -> None:
-        """Scale whenever this optimizer (or one of a list) steps, and no other; copied optimizers lose their hooks."""
-        optimizers = unwrap_optimizers(optimizer)
-        missing = names_without_optimizer(self._convolutions, optimizers)
-        if missing:
-            raise ValueError(f"The optimizer does not hold the weights of {', '.join(missing)}.")
-        self._attach(optimizers)
+    @classmethod
+    def check(cls, **settings: Any) -> tuple[Settings, Live | None]:
+        """Check keyword arguments before there is a model; returns how scalings are measured, and when if live."""
+        names = ("k", "measure", "bins", "drop_near", "max_channels", "process_group")
+        measured = Settings(**{name: value for name, value in settings.items() if name in names})
+        schedule = {"live": False, "warmup": WARMUP, "every": EVERY} | {
+            name: value for name, value in settings.items() if name in ("live", "warmup", "every")
+        }
+        unknown = set(settings) - {*names, *schedule, "include", "exclude", "apply", "scalings", "replace"}
+        if unknown:
+            raise TypeError(f"SpatialGradientScaling has no argument {', '.join(map(repr, sorted(unknown)))}.")
+        return measured, _checked_schedule(measure=measured.measure, **schedule)
 
-    def detach(self) -> None:
-        """Stop scaling, and live updates; the scalings and the position in the schedule are kept."""
-        self._attachment.detach()
-        if self._live is not None:
-            self._live.detach()
+    # Settings and state
+
+    @property
+    def k(self) -> float:
+        """Larger k flattens G."""
+        return self._settings.k
+
+    @property
+    def measure(self) -> Measure:
+        """How S is measured."""
+        return self._settings.measure
+
+    @property
+    def num_updates(self) -> int:
+        """Number of updates so far."""
+        return self._progress.updates
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """The reason for every convolution that takes no part, by qualified name."""
+        return dict(self._layers.skipped)
 
     @property
     def apply(self) -> Apply:
-        """Where the scalings are applied; ``"auto"`` only if that differs between optimizers, or while detached."""
-        return self._attachment.apply
+        """Where the scalings are applied; ``"auto"`` only if that differs between layers, or while detached."""
+        found = {layer.mode.apply for layer in self._layers.values()} if self._hooks else set()
+        return found.pop() if len(found) == 1 else self._apply
 
     @property
-    def live(self) -> Live | None:
-        """The schedule of live updates; None if there are none."""
-        return None if self._live is None else self._live.schedule
+    def updating(self) -> bool:
+        """Whether a live update is under way; a state saved now begins it again."""
+        return any(hook.live is not None and hook.live.updating for hook in self._hooks)
+
+    @property
+    def scalings(self) -> dict[str, Tensor]:
+        """A copy of the current G of every convolution, by qualified name."""
+        return {name: layer.scaling.clone() for name, layer in self._layers.items()}
+
+    @property
+    def dependence(self) -> dict[str, Tensor]:
+        """A copy of the last measured S of every convolution, by qualified name.
+
+        S is averaged over the channels that carry information. A convolution is missing before its first update.
+        """
+        return {name: layer.dependence.clone() for name, layer in self._layers.items() if layer.dependence is not None}
+
+    # Attaching
+
+    def attach(self, optimizer: Any, *, replace: bool = False) -> None:
+        """Scale whenever this optimizer (or one of a list) steps, and no other; copied optimizers lose their hooks.
+
+        Args:
+            optimizer: As in the constructor.
+            replace: As in the constructor.
+        """
+        self._attach(unwrap_optimizers(optimizer), replace=replace)
+
+    def detach(self, *, warn: bool = True) -> None:
+        """Stop scaling, and live updates; the scalings and the position in the schedule are kept.
+
+        Args:
+            warn: Warn if no scaling was ever measured.
+        """
+        if self._hooks and warn:
+            self._progress.warn_if_unused()
+        self._kept = self._live_state()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _attach(self, optimizers: list[Optimizer], *, replace: bool = False) -> None:
+        before = set(self._layers)
+        self._adopt(self._layers.select(optimizers))
+        lost = before & set(self._layers.skipped)
+        self._layers.warn_once(sorted(lost), "are not in the optimizer and are no longer scaled")
+        weights = [layer.modules[0].weight for layer in self._layers.values()]
+        others = other_hooks(optimizers, self._hooks, weights)
+        if others and not replace:
+            raise ValueError(
+                "Another SpatialGradientScaling already scales these weights when this optimizer steps; both together "
+                "would scale twice. Call sgs.detach() on the other one first, or pass replace=True."
+            )
+        for other in others:
+            other.remove()
+        states = self._live_state()
+        self.detach(warn=False)
+        for optimizer in optimizers:
+            if self._layers.of(optimizer):
+                self._hooks.append(self._new_hook(optimizer))
+        if len(states) == len(self._hooks):
+            for hook, state in zip(self._hooks, states, strict=True):
+                if hook.live is not None:
+                    hook.live.load_state_dict(state)
+
+    def _new_hook(self, optimizer: Optimizer) -> StepHook:
+        live = None
+        if self.live is not None:
+            live = LiveUpdate(self.live, unwrap_model(self._model), optimizer, self._layers, self._settings)
+        return StepHook(optimizer, self._layers, self._settings, live, self._progress)
+
+    def _adopt(self, new: list[ScaledLayer]) -> None:
+        """Give convolutions that became trainable the scalings that a loaded state has for them."""
+        for layer in new:
+            if layer.name in self._later:
+                layer.set_scaling(self._later.pop(layer.name))
+
+    def _live_state(self) -> list[dict[str, Any]]:
+        states = [hook.live.state_dict() for hook in self._hooks if hook.live is not None]
+        return states or self._kept
+
+    # Updating
 
     def due(self, epoch: int) -> bool:
         """Return whether the scalings should be updated before this epoch; never with live updates.
@@ -147,7 +256,8 @@ class SpatialGradientScaling:
         That is before epoch `warmup`, and then before every epoch that is a multiple of `every`. Epochs count from 0:
         with ``warmup=1, every=5``, updates come before epochs 1, 5, 10, 15, …
         """
-        if self.measure is None or self._live is not None or epoch < self.warmup:
+        self._progress.scheduled = True
+        if self.measure is None or self.live is not None or epoch < self.warmup:
             return False
         return epoch == self.warmup or epoch % self.every == 0
 
@@ -166,135 +276,152 @@ class SpatialGradientScaling:
         Returns:
             The new scalings by qualified name.
         """
-        self._check_agreement()
         if self.measure is None:
-            raise RuntimeError("These scalings are static (dependence=None); use set_scalings to change them.")
-        with FunctionalConvolutions(unwrap_model(self._model)) as functional:
-            found = measure_dependence(
-                self._model,
-                self._convolutions,
-                estimator_factory(self.measure, bins=self.bins, drop_near=self.drop_near),
-                data,
-                batches=batches,
-                forward=forward,
-                seed=seed,
-                group=self.process_group,
-                memory=self.memory,
-            )
-        outcome = outcome_of(found, self.k)
-        self._report_functional(functional.found)
-        self._reports.measured(outcome, list(self._convolutions))
-        self._newcomers.report(self._attachment.optimizers)
-        self._replace(outcome)
+            raise RuntimeError("These scalings are static (measure=None); use set_scalings to change them.")
+        group = self._settings.process_group
+        check_agreement({**self._layers.identity(), **self._settings.identity()}, group)
+        self._adopt(self._layers.select())
+        measurement = Measurement(self._layers.values(), self._settings)
+        measured = measure_batches(
+            self._model, measurement, data, batches=batches, forward=forward, seed=seed, group=group
+        )
+        self._progress.updates += measurement.write_scalings(self._layers)
+        if batches is not None and 0 < measured < batches:
+            warnings.warn(f"The loader has only {measured} of the requested {batches} batches.", stacklevel=2)
         return self.scalings
-
-    @property
-    def scalings(self) -> dict[str, Tensor]:
-        """A copy of the current G of every convolution, by qualified name."""
-        return self._filters.scalings()
-
-    @property
-    def dependence(self) -> dict[str, Tensor]:
-        """A copy of the last measured S of every convolution, by qualified name.
-
-        S is averaged over the channels that carry information. A convolution is missing before its first update, and
-        if none of its channels carried information in the last one.
-        """
-        return {name: S.clone() for name, S in self._dependence.items()}
 
     def set_scalings(self, scalings: Mapping[str, Tensor] | Tensor) -> None:
         """Replace scalings.
 
         Args:
-            scalings: G by qualified name, or one G for every convolution of its kernel size.
+            scalings: G by qualified name, or one G for every convolution of its kernel size. A G with the shape of the
+                whole weight has a factor of its own for every element.
         """
-        chosen = self._filters.assign(scalings, self.skipped)
-        self._filters.check(chosen)
-        self._filters.copy_(chosen)
+        for name, scaling in self._layers.assign(scalings).items():
+            self._layers[name].set_scaling(scaling)
+        self._progress.given = True
+        for hook in self._hooks:
+            hook.agreed = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed training run needs: scalings, the last dependence, and the number of updates.
 
-        With live updates, that includes the position in their schedule, and what an update under way has gathered.
+        With live updates, that includes the number of steps. What an update under way has gathered is not saved: a
+        resumed training run begins that update again.
         """
         state = {"scalings": self.scalings, "dependence": self.dependence, "num_updates": self.num_updates}
-        return state if self._live is None else {**state, "live": self._live.state_dict()}
+        return state if self.live is None else {**state, "live": self._live_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state; an invalid one, or one of another architecture, raises `ValueError` and changes nothing.
 
         Live updates start their schedule anew if the state is that of a training run without them.
         """
-        self._filters.check_state(state)
-        if self._live is not None and "live" in state:
-            self._live.load_state_dict(state["live"])
-        self._filters.copy_(state["scalings"])
-        self._dependence = {name: S.clone() for name, S in state["dependence"].items()}
-        self.num_updates = int(state["num_updates"])
+        scalings, dependence, later, live = self._checked_state(state)
+        self._later = later
+        for name, scaling in scalings.items():
+            self._layers[name].set_scaling(scaling)
+            S = dependence.get(name)
+            self._layers[name].dependence = None if S is None else S.to(self._layers[name].scaling.device, copy=True)
+        self._progress.updates, self._kept = int(state["num_updates"]), live
+        for hook in self._hooks:
+            hook.agreed = False
+        if live:
+            for hook, saved in zip(self._hooks, live, strict=True):
+                if hook.live is not None:
+                    hook.live.load_state_dict(saved)
+
+    def _checked_state(
+        self, state: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[Any]]:
+        """Return the scalings, the dependence, the scalings of layers to come, and the schedule of a state."""
+        expected = ("scalings", "dependence", "num_updates")
+        if not isinstance(state, Mapping) or not set(expected) <= set(state):
+            found = ", ".join(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise ValueError(
+                f"Not a state_dict of SpatialGradientScaling: it holds {found or 'nothing'} instead of "
+                f"{', '.join(expected)}."
+            )
+        scalings, dependence, count = (state[key] for key in expected)
+        live = state.get("live", []) if self.live is not None else []
+        try:
+            missing = sorted(set(self._layers) - set(scalings))
+            unexpected = sorted((set(scalings) | set(dependence)) - set(self._layers) - set(self._layers.skipped))
+            if missing or unexpected:
+                raise ValueError(
+                    "The state_dict belongs to another architecture: "
+                    f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
+                )
+            own = self._layers.assign({name: scalings[name] for name in self._layers})
+            later = {name: G for name, G in scalings.items() if name not in self._layers}
+            for name, S in dependence.items():
+                if name in self._layers and tuple(S.shape) != self._layers[name].kernel_size:
+                    raise ValueError(
+                        f"The dependence of {name!r} has shape {tuple(S.shape)}; its kernel needs shape "
+                        f"{self._layers[name].kernel_size}."
+                    )
+            if not is_count(count):
+                raise ValueError(f"Invalid num_updates in the state_dict: {count!r}; it must be an integer.")
+            if not all(is_count(saved["step"]) and isinstance(saved["updating"], bool) for saved in live):
+                raise ValueError(f"Invalid state of live updates in the state_dict: {live!r}")
+            if live and self._hooks and len(live) != len(self._hooks):
+                raise ValueError(
+                    f"The state_dict has live updates for {len(live)} optimizers, but {len(self._hooks)} are attached."
+                )
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise ValueError(f"Invalid state_dict of SpatialGradientScaling: {error}") from error
+        return own, dict(dependence), later, list(live)
+
+    # Python
 
     def __repr__(self) -> str:
-        kind = kind_of(self.measure)
-        schedule = "static" if kind is None else str(self._live or f"warmup={self.warmup}, every={self.every}")
+        measured = self._settings.measure_name
+        schedule = "static" if measured is None else f"warmup={self.warmup}, every={self.every}"
+        if self.live is not None:
+            steps = [state["step"] for state in self._live_state()]
+            status = "updating now" if self.updating else f"next update after step {self.live.next_update(max(steps))}"
+            schedule = f"live (step {', '.join(map(str, steps))}, {status})"
+        assumed = " (assumed)" if any(layer.mode.assumed for layer in self._layers.values()) else ""
+        attached = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
         return (
-            f"SpatialGradientScaling({len(self._convolutions)} convolutions, {len(self.skipped)} skipped, "
-            f"dependence={kind!r}, k={self.k:g}, apply={self._attachment.place}, {schedule}, "
-            f"updates={self.num_updates}, attached to {self._attachment})"
+            f"SpatialGradientScaling({len(self._layers)} convolutions, {len(self.skipped)} skipped, "
+            f"measure={measured!r}, k={self.k:g}, apply={self.apply!r}{assumed}, {schedule}, "
+            f"updates={self.num_updates}, attached to {attached})"
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_attachment": (self._attachment.requested, self._attachment.optimizers)}
+        optimizers = [hook.optimizer for hook in self._hooks]
+        return {**self.__dict__, "_hooks": optimizers, "_kept": self._live_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        requested, optimizers = state["_attachment"]
         self.__dict__.update(state)
-        self._attachment = Attachment(requested, self._convolutions, self._filters, self._reports)
+        self._hooks = []
         # A copied optimizer has lost its hooks.
-        if optimizers:
-            self._attach(optimizers)
+        if state["_hooks"]:
+            self._attach(state["_hooks"])
 
     def __enter__(self) -> SpatialGradientScaling:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.detach()
+    def __exit__(self, exception: object, *details: object) -> None:
+        self.detach(warn=exception is None)
 
-    def _attach(self, optimizers: list[Optimizer]) -> None:
-        start = None if self._live is None else self._live.attach
-        if self.measure is None:
-            # Without updates, only a step can notice them.
-            start = partial(self._newcomers.watch, optimizers)
-        self._attachment.attach(optimizers, start)
 
-    def _check_agreement(self, **further: Any) -> None:
-        """Raise `ValueError` on all processes unless all of them measure the same layers in the same way."""
-        shared = shared_settings(self._convolutions, self.measure, self.bins, self.drop_near, self.k, self.memory)
-        check_agreement(shared | further, next(self._model.parameters()).device, self.process_group)
-
-    def _start_live(self, names: Sequence[str]) -> Measurement:
-        convolutions = {name: self._convolutions[name] for name in names}
-        make = estimator_factory(self.measure, bins=self.bins, drop_near=self.drop_near)  # type: ignore[arg-type]
-        return Measurement(convolutions, make, group=self.process_group, memory=self.memory)
-
-    def _finish_live(self, names: Sequence[str], measurement: Measurement) -> None:
-        outcome = outcome_of(measurement.dependence(), self.k)
-        self._replace(outcome)
-        self._reports.layers(
-            sorted(measurement.problems), "had NaN or infinite inputs in a live update and keep their scalings"
+def _checked_schedule(live: Live | bool, measure: Measure, warmup: int, every: int) -> Live | None:
+    """Return the schedule of live updates, or None if there are none; raises `ValueError` for an invalid one."""
+    if not (is_count(warmup) and is_count(every) and every >= 1):
+        raise ValueError(
+            f"Invalid schedule: warmup={warmup!r} must be a non-negative integer and every={every!r} a positive one."
         )
-        self._reports.measured(outcome, [name for name in names if name not in measurement.problems])
-        self._newcomers.report(self._attachment.optimizers)
-
-    def _replace(self, outcome: Outcome) -> None:
-        self._filters.copy_(outcome.scalings)
-        known = {name: S for name, S in self._dependence.items() if name not in outcome.idle}
-        self._dependence = known | outcome.dependence
-        self.num_updates += 1
-
-    def _watch_functional(self) -> Callable[[], None]:
-        module = unwrap_model(self._model)
-        return module.register_forward_hook(FunctionalConvolutionsHook(module, self._report_functional)).remove
-
-    def _report_functional(self, names: set[str]) -> None:
-        self.skipped |= dict.fromkeys(sorted(names), FUNCTIONAL)
-        what = "are parameters that the model convolves with by itself; only convolution modules (nn.Conv2d) are scaled"
-        self._reports.layers(sorted(names), what, stacklevel=4)
+    if not isinstance(live, Live | bool):
+        raise ValueError(f"Invalid live: {live!r}; choose True, False or Live(at=..., every=..., batches=...).")
+    if live is False:
+        return None
+    if measure is None:
+        raise ValueError("These scalings are static (measure=None), so live updates have nothing to measure.")
+    if (warmup, every) != (WARMUP, EVERY):
+        raise ValueError(
+            f"warmup={warmup} and every={every} count epochs, but live updates count optimizer steps: "
+            "live=Live(at=..., every=...)."
+        )
+    return Live() if live is True else live

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import atexit
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.apply import Apply
-from spatialgrad.sgs.matrices import check_scaling
-from spatialgrad.torch_utils.distributed import local_part
+from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayer, ScaledLayers, check_scaling, layout_of
+from spatialgrad.sgs.live import LiveUpdate
+from spatialgrad.sgs.measure import Settings
+from spatialgrad.torch_utils.distributed import check_agreement, local_part
 from spatialgrad.torch_utils.modules import named_convolutions, plain_name
 from spatialgrad.torch_utils.optimizers import act_on_gradients
 
@@ -23,10 +25,8 @@ from spatialgrad.torch_utils.optimizers import act_on_gradients
 PATIENCE = 1000
 # How many times in a row the weights may change without our step, by something other than an optimizer.
 CHANGES = 3
-
-
-class NoEffectWarning(UserWarning):
-    """Something was set up that has no effect on training."""
+# The name under which a gradient remembers its version after it was scaled.
+_MARK = "_spatialgrad_version"
 
 
 @torch.no_grad()
@@ -63,161 +63,256 @@ def scale_gradients_(model: nn.Module | Mapping[str, Tensor], scalings: Mapping[
             local_part(gradient).mul_(scaling.to(gradient.device))
 
 
+@dataclass(eq=False)
+class Progress:
+    """How far a training is, and whether its scalings will ever be measured."""
+
+    steps: int = 0
+    """Steps of all optimizers."""
+    updates: int = 0
+    """Updates of the scalings."""
+    scheduled: bool = False
+    """Whether updates come by themselves, or somebody asks when they are due."""
+    given: bool = False
+    """Whether scalings were given, so that they have an effect without an update."""
+
+    def __post_init__(self) -> None:
+        _RUNNING.add(self)
+
+    def warn_if_unused(self) -> None:
+        """Warn if training has ended, and scaled nothing."""
+        _RUNNING.discard(self)
+        if self.steps and not self.updates and not self.given:
+            first = "the first update was not finished" if self.scheduled else "sgs.update was never called"
+            warnings.warn(
+                f"Spatial gradient scaling had no effect: {first} within {self.steps} steps. Pass live=True, or "
+                "live=Live(at=...) for an earlier first update.",
+                NoEffectWarning,
+                stacklevel=3,
+            )
+
+
+_RUNNING: weakref.WeakSet[Progress] = weakref.WeakSet()
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    for progress in list(_RUNNING):
+        progress.warn_if_unused()
+
+
 class StepHook:
-    """Multiplies the gradients of weights, or their updates, by filters whenever an optimizer steps.
+    """Multiplies the gradients of layers, or their updates, by their scalings whenever an optimizer steps.
 
     Args:
-        optimizer: The optimizer that really steps.
-        apply: ``"gradient"`` or ``"update"``.
-        pairs: Returns the current weights, each with the filter that multiplies it.
-        then: Called after every step, never compiled.
+        optimizer: The optimizer that steps.
+        layers: Those of all optimizers.
+        settings: How scalings are measured; must be the same on all processes.
+        live: Called after every step; None without live updates.
+        progress: Counts steps and updates.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        apply: Apply,
-        pairs: Callable[[], list[tuple[Tensor, Tensor]]],
-        then: Callable[[], None] | None = None,
+        layers: ScaledLayers,
+        settings: Settings,
+        live: LiveUpdate | None,
+        progress: Progress,
     ) -> None:
-        self.optimizer, self.apply = optimizer, apply
-        self._pairs = pairs
+        self.optimizer, self.live = optimizer, live
+        self.agreed = False
+        self._layers, self._settings, self._progress = layers, settings, progress
+        self._updated: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._starts: dict[str, Tensor] = {}
+        self._new_gradients = self._stepped = False
+        self._backwards = self._backwards_without_step = self._changes_without_step = 0
+        # Counting would be compiled again at every step of a compiled optimizer.
         disable: Any = torch.compiler.disable  # untyped
-        self._then: Callable[[], None] | None = None if then is None else disable(then)
-        self._before: list[Tensor] = []
-        self._stepped = False
-        self._depth = 0
-        self._backwards_without_step = self._changes_without_step = 0
-        self._handles = []
+        self._count, self._check = disable(self._count_step), disable(self._check_agreement)
+        self._handles = [
+            optimizer.register_step_pre_hook(self.before_step),
+            optimizer.register_step_post_hook(self.after_step),
+        ]
         watched: Any = next((weight for weight in self.weights() if weight.requires_grad), None)
         if watched is not None:
             self._seen_version = watched._version
             # Weak: through a tensor, the garbage collector does not see the cycle of weight, hook and weight.
             after_backward = partial(_call_if_alive, weakref.WeakMethod(self._after_backward))
             self._handles.append(watched.register_post_accumulate_grad_hook(after_backward))
-        if apply == "gradient":
-            self._handles.append(optimizer.register_step_pre_hook(self._scale_before_step))
-            self._handles.append(optimizer.register_step_post_hook(self._after_step))
-        else:
-            self._handles.append(optimizer.register_step_pre_hook(self._keep_weights))
-            self._handles.append(optimizer.register_step_post_hook(self._scale_update))
 
     def remove(self) -> None:
-        """Remove all hooks."""
+        """Remove all hooks, and end a live update."""
         for handle in self._handles:
             handle.remove()
+        if self.live is not None:
+            self.live.stop()
 
     def weights(self) -> list[Tensor]:
         """Return the weights that are scaled."""
-        return [weight for weight, _ in self._pairs()]
+        return [weight for layer in self._layers.of(self.optimizer) if (weight := layer.weight) is not None]
 
-    def _scale_before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Scale the gradients, at once or after the closure, and keep the weights whose update is scaled."""
         self._stepped = True
-        if not self._begin_step():
-            return None
+        if not self.agreed:
+            self._check()
+        self._keep_weights()
         return act_on_gradients(self._scale_gradients, args, kwargs)
+
+    def after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Scale the updates, and count the step."""
+        self._scale_updates()
+        self._count()
 
     @torch.no_grad()
     def _scale_gradients(self) -> None:
         # Set here too: a closure may run many times, and change the weights, within one step.
         self._stepped = True
-        gradients, filters = [], []
-        for weight, values in self._pairs():
-            gradient = weight.grad
-            if gradient is not None:
+        gradients, buffers = [], []
+        for layer in self._layers.of(self.optimizer):
+            weight = layer.weight
+            gradient = None if weight is None else weight.grad
+            # What has not changed since the last step is scaled already: a step that failed and is tried again, a
+            # second step, or the step of a base class within a step.
+            if weight is None or gradient is None or self._is_marked(gradient):
+                continue
+            self._new_gradients = True
+            if layer.mode.apply != "update":
                 gradients.append(local_part(gradient))
-                filters.append(values)
+                buffers.append(layer.buffer(local_part(weight)))
         if gradients:
-            torch._foreach_mul_(gradients, filters)
+            torch._foreach_mul_(gradients, buffers)
+        self._mark_gradients()
 
     @torch.no_grad()
-    def _keep_weights(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._stepped = True
-        if not self._begin_step():
+    def _keep_weights(self) -> None:
+        """Keep what each weight would become if its update were 0: the weight itself, or decayed."""
+        kept = []
+        for layer in self._layers.of(self.optimizer):
+            if layer.mode.apply != "gradient" and (parameter := layer.weight) is not None:
+                weight = local_part(parameter)
+                kept.append((parameter, weight, self._start(layer, weight), layer.buffer(weight)))
+        self._updated = kept
+        if not kept:
             return
-        self._before = [local_part(weight).clone() for weight in self.weights()]
+        torch._foreach_copy_([start for _, _, start, _ in kept], [weight for _, weight, _, _ in kept])
+        exempt = {id(layer.weight) for layer in self._layers.of(self.optimizer) if layer.mode.decoupled_decay}
+        for group in self.optimizer.param_groups if exempt else ():
+            own = exempt & set(map(id, group["params"]))
+            decayed = [start for parameter, _, start, _ in kept if id(parameter) in own]
+            if decayed and group.get("weight_decay"):
+                torch._foreach_mul_(decayed, 1 - group["lr"] * group["weight_decay"])
 
     @torch.no_grad()
-    def _scale_update(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._end_step():
+    def _scale_updates(self) -> None:
+        # A weight without a gradient was neither updated nor decayed.
+        updated = [rest for parameter, *rest in self._updated if parameter.grad is not None]
+        self._updated = []
+        if updated:
+            # W ← W_start + G ⊙ (W_new − W_start)
+            weights, starts, buffers = map(list, zip(*updated, strict=True))
+            torch._foreach_sub_(weights, starts)
+            torch._foreach_mul_(weights, buffers)
+            torch._foreach_add_(weights, starts)
+
+    def _start(self, layer: ScaledLayer, weight: Tensor) -> Tensor:
+        """Return memory for a copy of a weight, which is allocated once."""
+        start = self._starts.get(layer.name)
+        if start is None or layout_of(start) != layout_of(weight):
+            start = self._starts[layer.name] = torch.empty_like(weight)
+        return start
+
+    def _is_marked(self, gradient: Tensor) -> bool:
+        if torch.compiler.is_compiling():
+            return False
+        return getattr(gradient, _MARK, None) == (local_part(gradient)._version, self._backwards)
+
+    def _mark_gradients(self) -> None:
+        if not torch.compiler.is_compiling():
+            for weight in self.weights():
+                if weight.grad is not None:
+                    # A version alone would not tell: gradients that are views of DDP's buckets are written unseen.
+                    setattr(weight.grad, _MARK, (local_part(weight.grad)._version, self._backwards))
+
+    def _count_step(self) -> None:
+        # The optimizer itself may have changed a gradient.
+        self._mark_gradients()
+        if not self._new_gradients:
             return
-        for (weight, values), old in zip(self._pairs(), self._before, strict=True):
-            new = local_part(weight)
-            # W ← W_old + G ⊙ (W_new − W_old)
-            new.sub_(old).mul_(values).add_(old)
-        self._before = []
-        if self._then is not None:
-            self._then()
+        self._new_gradients = False
+        progress, layers = self._progress, self._layers
+        progress.steps += 1
+        lost = [layer.name for layer in layers.of(self.optimizer) if layer.weight is None]
+        layers.warn_once(lost, "were parametrized or pruned after the scaling was built and are not scaled")
+        if self.live is not None:
+            progress.updates += self.live.after_step()
+        elif self._settings.measure is None and layers.became_trainable():
+            new = [layer.name for layer in layers.select()]
+            layers.warn_once(new, "became trainable and have no scaling yet; use set_scalings")
+        if progress.steps == PATIENCE and not (progress.updates or progress.scheduled or progress.given):
+            warnings.warn(
+                f"No scaling was measured in {PATIENCE} steps, so gradients are not scaled. Call sgs.update(loader) "
+                "before each epoch for which sgs.due(epoch) is true, or pass live=True.",
+                NoEffectWarning,
+                stacklevel=4,
+            )
 
-    def _begin_step(self) -> bool:
-        """Return whether a step begins, and not the step of a base class within it, which runs all hooks again."""
-        # An error may have ended the last step early; that is rare enough to look at the stack only then.
-        inner = self._depth > 0 and _running_steps(self.optimizer) > 1
-        self._depth = self._depth + 1 if inner else 1
-        return not inner
-
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._end_step() and self._then is not None:
-            self._then()
-
-    def _end_step(self) -> bool:
-        """Return whether the whole step has ended."""
-        self._depth -= 1
-        return self._depth == 0
+    def _check_agreement(self) -> None:
+        """Raise `ValueError` on all processes unless all of them scale the same layers in the same way."""
+        live = {} if self.live is None else {"live": self.live.schedule, "step": self.live.step}
+        check_agreement({**self._layers.identity(), **self._settings.identity(), **live}, self._settings.process_group)
+        self.agreed = True
 
     def _after_backward(self, weight: Tensor) -> None:
         """Warn when the weights change, or gradients accumulate, without our step ever running."""
+        self._backwards += 1
         changed = weight._version != self._seen_version
         self._seen_version = weight._version
-        if self._stepped or self._before:
+        if self._stepped:
             self._stepped = False
             self._backwards_without_step = self._changes_without_step = 0
             return
         self._backwards_without_step += 1
         self._changes_without_step += changed
         if self._backwards_without_step == PATIENCE or (changed and self._changes_without_step == CHANGES):
-            name = type(self.optimizer).__name__
             warnings.warn(
-                f"{name}.step() did not run during {self._backwards_without_step} backward passes, so gradients are "
-                "not scaled. Attach the optimizer that really steps with sgs.attach(optimizer).",
+                f"{type(self.optimizer).__name__}.step() was not called in {self._backwards_without_step} backward "
+                "passes, so gradients are not scaled. Call sgs.attach() with the optimizer that you step.",
                 NoEffectWarning,
                 stacklevel=2,
             )
 
 
+def other_hooks(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> list[StepHook]:
+    """Return the step hooks other than `own` that already scale any of the weights."""
+    wanted = set(map(id, weights))
+    hooks = [
+        getattr(hook, "__self__", None)
+        for optimizer in optimizers
+        for hook in optimizer._optimizer_step_pre_hooks.values()
+    ]
+    return [
+        hook
+        for hook in hooks
+        if isinstance(hook, StepHook) and hook not in own and not wanted.isdisjoint(map(id, hook.weights()))
+    ]
+
+
 def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], Tensor | None]]:
     """Return the kernel size and the gradient of every convolution, given the model or gradients by parameter name."""
     if isinstance(model, nn.Module):
-        return {name: (tuple(conv.kernel_size), conv.weight.grad) for name, conv in named_convolutions(model).items()}
-    weights = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
-    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in weights.items() if value.dim() > 2}
+        # Not conv.weight: of a parametrized layer, that computes the weight, which may change the layer's state.
+        weights = {name: (conv, conv._parameters.get("weight")) for name, conv in named_convolutions(model).items()}
+        return {
+            name: (tuple(conv.kernel_size), None if weight is None else weight.grad)
+            for name, (conv, weight) in weights.items()
+        }
+    values = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
+    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in values.items() if value.dim() > 2}
 
 
 def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:
     call = method()
     if call is not None:
         call(weight)
-
-
-def _running_steps(optimizer: Optimizer) -> int:
-    """Return how many of an optimizer's `step` methods, its own and those of its base classes, are running."""
-    frame, count = sys._getframe(), 0
-    while frame is not None:
-        # The wrapper with which torch calls hooks around every step.
-        if frame.f_globals.get("__name__") == "torch.optim.optimizer" and frame.f_locals.get("self") is optimizer:
-            count += 1
-        frame = frame.f_back  # type: ignore[assignment]
-    return count
-
-
-def check_not_scaled_twice(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> None:
-    """Raise `ValueError` if step hooks other than `own` already scale any of the weights."""
-    wanted = set(map(id, weights))
-    for optimizer in optimizers:
-        for hook in optimizer._optimizer_step_pre_hooks.values():
-            other = getattr(hook, "__self__", None)
-            if isinstance(other, StepHook) and other not in own and wanted & set(map(id, other.weights())):
-                raise ValueError(
-                    "Another SpatialGradientScaling already scales these weights when this optimizer steps; both "
-                    "together would scale twice. Call detach() on the other one first."
-                )

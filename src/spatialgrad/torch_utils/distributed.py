@@ -35,28 +35,35 @@ def all_reduce_(partials: Iterable[tuple[Tensor, Reduction]], group: dist.Proces
             tensor.copy_(part.view_as(tensor))
 
 
-def highest(value: int, device: torch.device, group: dist.ProcessGroup | None = None) -> int:
+def collective_device(group: dist.ProcessGroup | None = None) -> torch.device:
+    """Return a device whose tensors the processes of a group can exchange."""
+    backend = dist.get_backend(group)
+    if "nccl" in backend:
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("xpu", torch.xpu.current_device()) if "ccl" in backend else torch.device("cpu")
+
+
+def highest(value: int, group: dist.ProcessGroup | None = None) -> int:
     """Return the largest of all processes' values."""
     if not is_distributed(group):
         return value
-    flag = torch.tensor(value, device=device)
+    flag = torch.tensor(value, device=collective_device(group))
     dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
     return int(flag)
 
 
-def check_agreement(values: Mapping[str, Any], device: torch.device, group: dist.ProcessGroup | None = None) -> None:
+def check_agreement(values: Mapping[str, Any], group: dist.ProcessGroup | None = None) -> None:
     """Raise `ValueError` on all processes unless all of them have the same values.
 
     Args:
         values: What must agree, by a name for the error; equal values must have equal representations.
-        device: The device for the exchange.
         group: The processes that must agree; by default all of them.
     """
     if not is_distributed(group):
         return
     # Not hash(): it differs between processes.
     digests = [int.from_bytes(sha256(repr(value).encode()).digest()[:7]) for value in values.values()]
-    extremes = torch.tensor([digests, [-digest for digest in digests]], device=device)
+    extremes = torch.tensor([digests, [-digest for digest in digests]], device=collective_device(group))
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)
     different = [name for name, (high, low) in zip(values, extremes.T.tolist(), strict=True) if high != -low]
     if different:

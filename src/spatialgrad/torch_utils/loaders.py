@@ -1,11 +1,11 @@
-"""Loaders and batches: read the same few batches repeatedly, move and identify them, run a model on them."""
+"""Loaders and batches: take a few batches without side effects, move them, and run a model on them."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -22,55 +22,37 @@ Forward = Callable[[nn.Module, Any], Any]
 DEFAULT_BATCHES = 2
 
 
-class Replay:
-    """Iterates over the first batches of some data, the same ones in every pass.
+def take_batches(data: Any, batches: int | None, states: RandomStates, *, seed: int | None = None) -> list[Any]:
+    """Return the first batches of some data.
 
-    Batches are not kept in memory. A loader's order and augmentation follow from the random states at the start,
-    which are restored before every pass and at the end: neither the loader nor the random states change.
+    A loader with workers gets workers of its own, so that those of the training keep their iterator.
 
     Args:
         data: A loader or any other iterable of batches, a list of batches, or one batch (a tensor, an (x, y) tuple
             or a dict). With a list or dict of loaders, each batch is a list or dict with one batch per loader.
         batches: Number of batches; by default all of a list, and 2 of anything else.
-        seed: Seed for the random states during the passes, instead of their current values.
+        states: Those of `data`, which are seeded if there is a seed.
+        seed: Seed for the random states, instead of their current values.
     """
-
-    def __init__(self, data: Any, batches: int | None = None, *, seed: int | None = None) -> None:
-        if batches is not None and not (is_count(batches) and batches >= 1):
-            raise ValueError(f"Invalid batches: {batches!r}; it must be an integer of at least 1.")
-        self._seed = seed
-        leaves, structure = tree_flatten(data)
-        loaders = [unwrap_loader(leaf) for leaf in leaves]
-        if loaders and all(isinstance(loader, DataLoader) for loader in loaders):
-            self.batches = batches or DEFAULT_BATCHES
-            private = [_private_copy(loader, self.batches) if loader.num_workers else loader for loader in loaders]
-            self._source: Iterable[Any] = _SideBySide(private, structure)
-            self._state = _RandomState(loaders)
-            return
-        if isinstance(data, Tensor | Mapping | np.ndarray) or (
-            isinstance(data, tuple) and data and isinstance(data[0], Tensor)
-        ):
-            data = [data]
-        if not isinstance(data, Iterable):
-            raise TypeError(f"Expected a loader, a list of batches or a batch, got {type(data).__name__}.")
-        if batches is None:
-            batches = max(1, len(data)) if isinstance(data, list) else DEFAULT_BATCHES
-        self.batches = batches
-        # A one-shot iterator has to be kept.
-        self._source = list(islice(data, batches)) if isinstance(data, Iterator) else data
-        self._state = _RandomState([data])
-
-    def __iter__(self) -> Iterator[Any]:
-        self._state.restore()
-        if self._seed is not None:
-            self._state.reseed(self._seed)
-        return islice(iter(self._source), self.batches)
-
-    def __enter__(self) -> Replay:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._state.restore()
+    if batches is not None and not (is_count(batches) and batches >= 1):
+        raise ValueError(f"Invalid batches: {batches!r}; it must be an integer of at least 1.")
+    if seed is not None:
+        states.reseed(seed)
+    leaves, structure = tree_flatten(data)
+    loaders = [unwrap_loader(leaf) for leaf in leaves]
+    if loaders and all(isinstance(loader, DataLoader) for loader in loaders):
+        batches = batches or DEFAULT_BATCHES
+        private = [_private_copy(loader, batches) if loader.num_workers else loader for loader in loaders]
+        return [tree_unflatten(batch, structure) for batch in islice(zip(*private, strict=False), batches)]
+    if isinstance(data, Tensor | Mapping | np.ndarray) or (
+        isinstance(data, tuple) and data and isinstance(data[0], Tensor)
+    ):
+        data = [data]
+    if not isinstance(data, Iterable):
+        raise TypeError(f"Expected a loader, a list of batches or a batch, got {type(data).__name__}.")
+    if batches is None and isinstance(data, list):
+        return data
+    return list(islice(data, batches or DEFAULT_BATCHES))
 
 
 def unwrap_loader(loader: Any) -> Any:
@@ -123,17 +105,6 @@ def move_to(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def fingerprint(batch: Any) -> Tensor:
-    """Return a checksum of a batch's tensors, which identifies the batch without keeping it."""
-    if isinstance(batch, Tensor):
-        real = torch.view_as_real(batch.detach()) if batch.is_complex() else batch.detach()
-        return real.sum(dtype=torch.float64 if batch.device.type != "mps" else None).reshape(1).cpu()
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    parts = [fingerprint(item) for item in batch] if isinstance(batch, list | tuple) else []
-    return torch.cat(parts) if parts else torch.zeros(0)
-
-
 def _hint(x: Any) -> str | None:
     """Return what is most likely wrong with an input that a model refused."""
     if isinstance(x, np.ndarray):
@@ -148,56 +119,65 @@ def _hint(x: Any) -> str | None:
     return None
 
 
-class _SideBySide:
-    """Iterates over several loaders together; batches have the structure in which the loaders were given."""
+class RandomStates:
+    """Every state that reading batches or a forward pass may change: random generators and samplers.
 
-    def __init__(self, loaders: list[DataLoader[Any]], structure: Any) -> None:
-        self._loaders, self._structure = loaders, structure
+    Args:
+        data: A loader, or anything that contains loaders.
+    """
 
-    def __iter__(self) -> Iterator[Any]:
-        return (tree_unflatten(batch, self._structure) for batch in zip(*self._loaders, strict=False))
-
-
-class _RandomState:
-    """Every state that a pass over loaders or a forward pass may change: random generators and samplers."""
-
-    def __init__(self, loaders: list[Any]) -> None:
+    def __init__(self, data: Any = None) -> None:
         self._python = random.getstate()
         self._numpy = np.random.get_state()
         self._torch = torch.get_rng_state()
-        cuda: Any = torch.cuda  # partly untyped
-        self._cuda = cuda.get_rng_state_all() if cuda.is_initialized() else None
-        self._mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-        parts = [part for loader in loaders for part in _parts_of(loader)]
+        self._device = _accelerator()
+        self._device_states = None if self._device is None else _device_states(self._device)
+        leaves, _ = tree_flatten(data)
+        parts = [part for leaf in leaves for part in _parts_of(unwrap_loader(leaf))]
         generators = [getattr(part, "generator", None) for part in parts]
         self._generators = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
         # Some samplers count their own epochs and shuffle by them.
         self._epochs = [(part, part.epoch) for part in parts if isinstance(getattr(part, "epoch", None), int)]
 
     def restore(self) -> None:
+        """Set everything back."""
         random.setstate(self._python)
         np.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
-        if self._mps is not None:
-            torch.mps.set_rng_state(self._mps)
+        if self._device is not None:
+            for index, state in enumerate(self._device_states or ()):
+                self._device.set_rng_state(state, *([index] if hasattr(self._device, "device_count") else []))
         for generator, state in self._generators:
             generator.set_state(state)
         for part, epoch in self._epochs:
             part.epoch = epoch
 
     def reseed(self, seed: int) -> None:
+        """Seed all generators whose states were saved."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
         # Not torch.manual_seed: it would also seed devices whose state was not saved.
         torch.default_generator.manual_seed(seed)
-        if self._cuda is not None:
-            torch.cuda.manual_seed_all(seed)
-        if self._mps is not None:
-            torch.mps.manual_seed(seed)
+        if self._device is not None:
+            getattr(self._device, "manual_seed_all", self._device.manual_seed)(seed)
         for generator, _ in self._generators:
             generator.manual_seed(seed)
+
+
+def _accelerator() -> Any:
+    """Return torch's module of the accelerator in use, such as torch.cuda; None if there is none."""
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if kind is None:
+        return None
+    module: Any = torch.get_device_module(kind)
+    return module if getattr(module, "is_initialized", lambda: True)() else None
+
+
+def _device_states(module: Any) -> list[Tensor]:
+    if hasattr(module, "get_rng_state_all"):
+        states: list[Tensor] = module.get_rng_state_all()
+        return states
+    return [module.get_rng_state()]
 
 
 def _parts_of(loader: Any) -> list[Any]:

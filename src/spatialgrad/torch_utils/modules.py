@@ -7,10 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -61,10 +61,13 @@ def quiet_evaluation(model: nn.Module) -> Iterator[None]:
     for module in training:
         # Not module.eval(): a user's own train() or eval() may do more than set the flag.
         module.training = False
+    eager = EagerMode()
+    eager.start()
     try:
-        with torch.no_grad(), nothing_compiled():
+        with torch.no_grad():
             yield
     finally:
+        eager.stop()
         for module, flag in training.items():
             module.training = flag
 
@@ -92,7 +95,8 @@ def keeping_buffers(model: nn.Module) -> Iterator[None]:
         (members, dict(members)) for part in parts for members in (part._buffers, part._parameters, part._modules)
     ]
     buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
-    values = {buffer: buffer.clone() for buffer in buffers}
+    # Nothing can be written into expanded memory in place.
+    values = {buffer: buffer.clone() for buffer in buffers if not _overlaps(buffer)}
     try:
         yield
     finally:
@@ -139,36 +143,33 @@ def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
             unit.reshard()
 
 
-@contextmanager
-def nothing_compiled() -> Iterator[None]:
-    """Run compiled modules uncompiled: they do not see hooks that were added after compilation.
+class EagerMode:
+    """Runs compiled modules uncompiled between `start` and `stop`: they do not see hooks that were added later.
 
-    Periods may overlap in any order: compiled code runs again after the last one.
+    The compiler's stance is one for the whole process: compiled code runs again when all objects have stopped.
     """
-    if "torch._dynamo" not in sys.modules:
-        # Nothing can be compiled yet, and importing the compiler takes seconds.
-        yield
-        return
-    if not _UNCOMPILED:
-        _UNCOMPILED.append(torch.compiler.set_stance("force_eager"))
-    else:
-        _UNCOMPILED.append(_UNCOMPILED[0])
-    try:
-        yield
-    finally:
-        stance = _UNCOMPILED.pop()
-        if not _UNCOMPILED:
-            stance.__exit__(None, None, None)
 
+    _running: ClassVar[set[int]] = set()
+    _stance: ClassVar[Any] = None
 
-# The compiler's stance is one for the whole process: an entry for each period in which nothing is compiled.
-_UNCOMPILED: list[Any] = []
+    def start(self) -> None:
+        """Run everything uncompiled."""
+        if not EagerMode._running:
+            EagerMode._stance = torch.compiler.set_stance("force_eager")
+        EagerMode._running.add(id(self))
+
+    def stop(self) -> None:
+        """Allow compiled code again, unless another object is running."""
+        if id(self) in EagerMode._running:
+            EagerMode._running.remove(id(self))
+            if not EagerMode._running:
+                EagerMode._stance.__exit__(None, None, None)
 
 
 def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a module's input, given the arguments of its call."""
     # A subclass may give its input another name.
-    return args[0] if args else next(iter(kwargs.values()))
+    return args[0] if args else next(iter(kwargs.values()), None)
 
 
 # Surgery
@@ -224,6 +225,11 @@ def _unwrapping(model: nn.Module) -> list[nn.Module]:
             layers.append(model._orig_mod)  # type: ignore[arg-type]
         else:
             return layers
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Return whether several elements of a tensor share memory, as those of `expand` do."""
+    return any(side > 1 and step == 0 for side, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _is_fabric(model: nn.Module) -> bool:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import Ranges, Stateful, measure_in_one_piece, no_facts
+from spatialgrad.sgs.dependence.estimator import TwoPassEstimator, measure_in_one_piece
 from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
-from spatialgrad.torch_utils.distributed import Reduction
 
 
 def autocorrelation(
@@ -48,75 +46,39 @@ def autocorrelation(
     )
 
 
-class Autocorrelation(Stateful):
-    """Streaming form of `autocorrelation`: ranges in the first pass, moments about their midpoints in the second.
+class Autocorrelation(TwoPassEstimator):
+    """Streaming form of `autocorrelation`: moments about the midpoint of each channel's range.
 
-    Moments about the midpoint of the range do not cancel, however far from 0 the values of a channel are.
+    They do not cancel, however far from 0 the values of a channel are.
     """
 
-    num_passes: ClassVar[int] = 2
-    _state = ("_ranges", "_centring", "_moments")
-
     def __init__(self, channels: int, window: Window, device: torch.device) -> None:
-        self._window = window
-        self._ranges = Ranges(channels, device)
-        self._centring = False
-        self._moments: Tensor | None = None
+        super().__init__(channels, window, device)
+        self._moments = self.low.new_zeros(len(window.displacements), 6, channels)
 
-    def observe(self, maps: Tensor) -> None:
-        """Take in maps: their ranges in the first pass, their moments in the second."""
-        if not self._centring:
-            self._window.check_fits(maps.shape[2:])
-            self._ranges.observe(maps)
-            return
-        moments = self._table()
-        middle = (self._ranges.low / 2 + self._ranges.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
+    def _begin_counting(self) -> None:
+        """Nothing to choose."""
+
+    def _observe_pairs(self, maps: Tensor) -> None:
+        middle = (self.low / 2 + self.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
         over = [0, *range(2, maps.dim())]
         for block in blocks(maps):
-            centred = self._window.pad(block).to(middle.dtype) - middle
-            for row, offset in enumerate(self._window.displacements):
+            centred = self.window.pad(block).to(middle.dtype) - middle
+            for row, offset in enumerate(self.window.displacements):
                 p, q = shifted_pair(centred, offset)
-                number = torch.full_like(self._ranges.low, p.numel() / p.shape[1])
+                number = torch.full_like(self.low, p.numel() / p.shape[1])
                 sums = [term.sum(over) for term in (p, q, p * p, q * q, p * q)]
-                moments[row] += torch.stack([number, *sums])
+                self._moments[row] += torch.stack([number, *sums])
 
-    def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return the ranges, or the moments."""
-        return [(self._table(), "sum")] if self._centring else self._ranges.partials()
+    def _table(self) -> Tensor:
+        return self._moments
 
-    def facts(self) -> Tensor:
-        """Return whether there were non-finite values, after the first pass."""
-        return no_facts(self._ranges.low.device) if self._centring else self._ranges.facts()
-
-    def end_pass(self, facts: Sequence[int] | None = None) -> None:
-        """After the first pass, check the ranges."""
-        if not self._centring:
-            self._ranges.check(None if facts is None else facts[0])
-            self._centring = True
-
-    def bytes_per_channel(self) -> int:
-        """Return the size of the moments of a channel."""
-        return len(self._window.displacements) * 6 * self._ranges.low.element_size()
-
-    def keep_every(self, step: int) -> None:
-        """Drop the ranges of all other channels."""
-        self._ranges.keep_every(step)
-
-    def dependence(self) -> Tensor:
-        """Return S, shape (channels, *kernel_size)."""
-        if not self._centring:
-            raise RuntimeError("No moments yet: finish two passes before asking for the dependence.")
-        number, p, q, pp, qq, pq = self._table().unbind(1)
+    def _from_table(self) -> Tensor:
+        number, p, q, pp, qq, pq = self._moments.unbind(1)
         covariance = pq * number - p * q
         variances = (pp * number - p * p) * (qq * number - q * q)
         # Rounding errors look like a small variance in a channel that has none.
         usable = variances > (pp * number * torch.finfo(pp.dtype).eps * 16) * (qq * number)
         correlation = (covariance / variances.sqrt()).abs().clamp(max=1)
         values = torch.where(usable, correlation, math.nan)
-        return self._window.arrange(values.T)
-
-    def _table(self) -> Tensor:
-        """Return the moments; allocated when they are first needed, as other layers may take their turn before."""
-        if self._moments is None:
-            self._moments = self._ranges.low.new_zeros(len(self._window.displacements), 6, len(self._ranges.low))
-        return self._moments
+        return self.window.arrange(values.T)

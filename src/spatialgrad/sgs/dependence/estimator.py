@@ -1,10 +1,11 @@
-"""Estimators: the protocol of all streaming measures of dependence, and what they share."""
+"""Estimators: streaming measures of dependence, which see maps in pieces and in one or two passes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,108 +16,144 @@ from spatialgrad.torch_utils.distributed import Reduction
 DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
 
-
 # Number of pixels up to which maps are small.
 SMALL_MAP = 64
 
 
-class Estimator(Protocol):
+class Estimator(ABC):
     """Sees maps `num_passes` times, in pieces, and then knows their dependence.
 
-    After each pass, `partials` are combined over all processes and `end_pass` is called. Nothing but `end_pass`
-    without `facts` waits for the device.
+    After each pass, `partials` and `num_pixels` are combined over all processes, and `end_pass` is called. Nothing in
+    here waits for the device.
+
+    Args:
+        channels: Number of channels of the maps.
+        window: The neighbours of each pixel.
+        device: The device of the maps.
+
+    Attributes:
+        num_pixels: Pixels per channel in the first pass, padding included.
+        invalid: Not 0 as soon as any map contained a NaN or infinite value.
     """
 
     num_passes: ClassVar[int]
 
+    def __init__(self, channels: int, window: Window, device: torch.device) -> None:
+        self.channels, self.window = channels, window
+        self.num_pixels = 0
+        self.invalid = torch.zeros((), dtype=torch.int32, device=device)
+
+    @abstractmethod
     def observe(self, maps: Tensor) -> None:
         """Take in maps of shape (batch, channels, *spatial)."""
 
+    @abstractmethod
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return what this pass has gathered, and how to combine each tensor over processes, in place."""
 
-    def facts(self) -> Tensor:
-        """Return what `end_pass` must know on the host: int64, one dimension."""
+    @abstractmethod
+    def end_pass(self) -> None:
+        """Close a pass."""
 
-    def end_pass(self, facts: Sequence[int] | None = None) -> None:
-        """Close the pass; raises `ValueError` if its maps cannot be used.
-
-        Args:
-            facts: The values of `facts`, if they have been fetched together with those of other estimators.
-        """
-
-    def bytes_per_channel(self) -> int:
-        """Return the memory that the next pass needs for each channel."""
-
-    def keep_every(self, step: int) -> None:
-        """Go on with the channels 0, step, 2·step, … alone; only these are observed in the next pass."""
-
+    @abstractmethod
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size); NaN for channels that carry no information."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that was gathered so far, as tensors and plain values."""
-
-    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Continue from a state."""
+    def _note_limits(self, low: Tensor, high: Tensor) -> None:
+        """Remember if the smallest or the largest of some values is not finite."""
+        self.invalid.logical_or_(~(low.isfinite() & high.isfinite()))
 
 
 EstimatorFactory = Callable[[int, Window, torch.device], Estimator]
 """Builds an estimator for a number of channels, a window and a device."""
 
 
-class Stateful:
-    """Saves and restores the attributes listed in `_state`: tensors, plain values, None, and other stateful objects."""
+class TwoPassEstimator(Estimator):
+    """Takes the range of every channel in the first pass, and counts in the second.
 
-    _state: ClassVar[tuple[str, ...]]
+    Attributes:
+        low: The smallest value of each channel.
+        high: The largest value of each channel.
+    """
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the state, as tensors and plain values."""
-        return {name.lstrip("_"): _copy(getattr(self, name)) for name in self._state}
+    num_passes = 2
 
-    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
-        """Load a state; its tensors are copied to the device."""
-        for name in self._state:
-            value, own = state[name.lstrip("_")], getattr(self, name)
-            if isinstance(own, Stateful):
-                own.load_state_dict(value, device)
-            else:
-                setattr(self, name, value.to(device, copy=True) if isinstance(value, Tensor) else value)
+    def __init__(self, channels: int, window: Window, device: torch.device) -> None:
+        super().__init__(channels, window, device)
+        self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
+        self.high = torch.full_like(self.low, -math.inf)
+        self._counting = False
+
+    def observe(self, maps: Tensor) -> None:
+        """Take in maps: their ranges in the first pass, their pairs in the second."""
+        if self._counting:
+            self._note_limits(*torch.aminmax(maps))
+            self._observe_pairs(maps)
+            return
+        self.num_pixels += len(maps) * math.prod(self.window.padded_size(maps.shape[2:]))
+        low, high = channel_ranges(maps)
+        torch.minimum(self.low, low.to(self.low), out=self.low)
+        torch.maximum(self.high, high.to(self.high), out=self.high)
+        self._observe_ranges(maps)
+
+    def partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Return the ranges, or the counts."""
+        if self._counting:
+            return [(self.invalid, "max"), (self._table(), "sum")]
+        return [(self.low, "min"), (self.high, "max"), *self._range_partials()]
+
+    def end_pass(self) -> None:
+        """After the first pass, prepare for counting."""
+        if not self._counting:
+            self._note_limits(self.low.amin(), self.high.amax())
+            self._begin_counting()
+            self._counting = True
+
+    def dependence(self) -> Tensor:
+        """Return S, shape (channels, *kernel_size)."""
+        if not self._counting:
+            raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
+        return self._from_table()
+
+    @abstractmethod
+    def _begin_counting(self) -> None:
+        """Choose the bins and allocate the counts; the ranges are those of all processes."""
+
+    @abstractmethod
+    def _observe_pairs(self, maps: Tensor) -> None:
+        """Count the pairs of some maps."""
+
+    @abstractmethod
+    def _table(self) -> Tensor:
+        """Return the counts, which are summed over processes."""
+
+    @abstractmethod
+    def _from_table(self) -> Tensor:
+        """Return S from the counts."""
+
+    def _observe_ranges(self, maps: Tensor) -> None:
+        """Take further ranges in the first pass."""
+
+    def _range_partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Return what `_observe_ranges` has gathered."""
+        return []
 
 
-def measure_in_one_piece(
-    make_estimator: EstimatorFactory,
-    maps: Tensor,
-    kernel_size: int | Sequence[int],
-    *,
-    padding: int | str | Sequence[int],
-    dilation: int | Sequence[int],
-    padding_mode: str,
-) -> Tensor:
-    """Return the dependence of maps that are available all at once; arguments as torch's convolutions take them."""
-    num_dims = _check_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
-    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
-    estimator = make_estimator(maps.shape[1], window, maps.device)
-    for _ in range(estimator.num_passes):
-        estimator.observe(maps)
-        estimator.end_pass()
-    return estimator.dependence()
-
-
-class FunctionEstimator(Stateful):
+class FunctionEstimator(Estimator):
     """Averages a user's function over batches, so that any measure of dependence can be used."""
 
-    num_passes: ClassVar[int] = 1
-    _state = ("_total", "_weight")
+    num_passes = 1
 
     def __init__(self, function: DependenceFunction, channels: int, window: Window, device: torch.device) -> None:
-        self._function, self._window = function, window
+        super().__init__(channels, window, device)
+        self._function = function
         self._total = torch.zeros(channels, *window.kernel_size, dtype=wide_dtype(device), device=device)
         self._weight = torch.zeros(channels, dtype=self._total.dtype, device=device)
 
     def observe(self, maps: Tensor) -> None:
         """Add the function's result for these maps, weighted by the batch size."""
-        window = self._window
+        self._note_limits(*torch.aminmax(maps))
+        window = self.window
         symmetric = all(before == after for before, after in window.padding)
         if not symmetric:
             # Functions take one number per dimension, so padding that differs between sides is done here.
@@ -135,30 +172,41 @@ class FunctionEstimator(Stateful):
             )
         result = result.to(self._total)
         usable = result.isfinite().flatten(1).all(1)
-        self._total += torch.where(_like(usable, result), result, 0.0) * len(maps)
+        self._total += torch.where(like_channels(usable, result), result, 0.0) * len(maps)
         self._weight += usable * len(maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return weighted sums and weights."""
-        return [(self._total, "sum"), (self._weight, "sum")]
+        return [(self.invalid, "max"), (self._total, "sum"), (self._weight, "sum")]
 
-    def facts(self) -> Tensor:
-        """Return nothing."""
-        return no_facts(self._total.device)
-
-    def end_pass(self, facts: Sequence[int] | None = None) -> None:
-        """Do nothing: non-finite values were left out."""
-
-    def bytes_per_channel(self) -> int:
-        """Return 0: there is no next pass."""
-        return 0
-
-    def keep_every(self, step: int) -> None:
-        """Do nothing: there is no next pass."""
+    def end_pass(self) -> None:
+        """Do nothing: there is one pass."""
 
     def dependence(self) -> Tensor:
-        """Return the weighted mean; NaN (0 / 0) for channels that were never finite."""
-        return self._total / _like(self._weight, self._total)
+        """Return the weighted mean; NaN (0 / 0) for channels without a finite result."""
+        return self._total / like_channels(self._weight, self._total)
+
+
+def measure_in_one_piece(
+    make_estimator: EstimatorFactory,
+    maps: Tensor,
+    kernel_size: int | Sequence[int],
+    *,
+    padding: int | str | Sequence[int],
+    dilation: int | Sequence[int],
+    padding_mode: str,
+) -> Tensor:
+    """Return the dependence of maps that are available all at once; arguments as torch's convolutions take them."""
+    num_dims = _check_maps(maps, None if isinstance(kernel_size, int) else len(kernel_size))
+    window = Window.of(kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode, num_dims=num_dims)
+    window.check_fits(maps.shape[2:])
+    estimator = make_estimator(maps.shape[1], window, maps.device)
+    for _ in range(estimator.num_passes):
+        estimator.observe(maps)
+        estimator.end_pass()
+        if estimator.invalid:
+            raise ValueError("the maps contain NaN or infinite values")
+    return estimator.dependence()
 
 
 def wide_dtype(device: torch.device) -> torch.dtype:
@@ -166,46 +214,9 @@ def wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def no_facts(device: torch.device) -> Tensor:
-    """Return the facts of a pass that has none."""
-    return torch.zeros(0, dtype=torch.int64, device=device)
-
-
-class Ranges(Stateful):
-    """The smallest and largest value of each channel over many maps."""
-
-    _state = ("low", "high")
-
-    def __init__(self, channels: int, device: torch.device) -> None:
-        self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
-        self.high = torch.full_like(self.low, -math.inf)
-
-    def observe(self, maps: Tensor) -> None:
-        """Extend the ranges to include maps; see `channel_ranges`."""
-        low, high = channel_ranges(maps)
-        torch.minimum(self.low, low.to(self.low), out=self.low)
-        torch.maximum(self.high, high.to(self.high), out=self.high)
-
-    def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return both limits and how to combine each over processes."""
-        return [(self.low, "min"), (self.high, "max")]
-
-    def facts(self) -> Tensor:
-        """Return 1 if any map contained a non-finite value, or else 0: int64, shape (1,)."""
-        return ((self.low == -math.inf) | (self.high == math.inf)).any().to(torch.int64).view(1)
-
-    def check(self, fact: int | None = None) -> None:
-        """Raise `ValueError` if any map contained a non-finite value.
-
-        Args:
-            fact: The value of `facts`, if it has been fetched already.
-        """
-        if bool(self.facts() if fact is None else fact):
-            raise ValueError("the maps contain NaN or infinite values")
-
-    def keep_every(self, step: int) -> None:
-        """Drop all channels but every `step`-th one."""
-        self.low, self.high = self.low[::step].clone(), self.high[::step].clone()
+def like_channels(per_channel: Tensor, values: Tensor) -> Tensor:
+    """Return one value per channel in a shape that broadcasts over values of shape (channels, ...)."""
+    return per_channel.view(-1, *(1,) * (values.dim() - 1))
 
 
 def channel_ranges(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,13 +262,3 @@ def _check_maps(maps: Tensor, kernel_dims: int | None) -> int:
     if maps.numel() == 0:
         raise ValueError(f"The maps are empty: shape {tuple(maps.shape)}.")
     return num_dims
-
-
-def _like(per_channel: Tensor, values: Tensor) -> Tensor:
-    return per_channel.view(-1, *(1,) * (values.dim() - 1))
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Stateful):
-        return value.state_dict()
-    return value.clone() if isinstance(value, Tensor) else value

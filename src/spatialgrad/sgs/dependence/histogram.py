@@ -29,12 +29,12 @@ def sturges_bins(num_pairs: int) -> int:
     return 1 + math.ceil(math.log2(max(num_pairs, 2)))
 
 
-def needs_wide_counts(num_pairs: int) -> bool:
-    """Return whether a cell might count more than int32 holds, given the number of pairs when the ranges were taken.
+def count_dtype(num_pairs: int) -> torch.dtype:
+    """Return an integer type that no count exceeds, given the number of pairs when the ranges were taken.
 
     Training batches that are counted later may be larger than those; four times as many pairs are safe.
     """
-    return num_pairs > torch.iinfo(torch.int32).max // 4
+    return torch.int64 if num_pairs > torch.iinfo(torch.int32).max // 4 else torch.int32
 
 
 def bin_grid(low: Tensor, high: Tensor, bins: int | Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -124,28 +125,29 @@ class Window:
         Returns:
             Shape (channels, *kernel_size). A NaN at any displacement makes its whole channel NaN.
         """
-        column = {offset: index for index, offset in enumerate(self.displacements)}
-        column[(0,) * self.num_dims] = len(self.displacements)
-        weights = torch.zeros(len(self.positions), len(column), dtype=values.dtype)
-        for row, offsets in enumerate(self.positions):
-            for offset in offsets:
-                weights[row, column[_canonical(offset)]] += 1 / len(offsets)
         with_centre = torch.cat([values, values.new_ones(len(values), 1)], dim=1)
-        return (with_centre @ weights.T.to(values.device)).view(len(values), *self.kernel_size)
+        return (with_centre @ _layout(self, values.dtype, values.device)).view(len(values), *self.kernel_size)
 
     def padded_size(self, size: Sequence[int]) -> tuple[int, ...]:
         """Return the spatial size of a map after padding."""
         return tuple(side + sum(pad) for side, pad in zip(size, self.padding, strict=True))
 
+    def fits(self, size: Sequence[int]) -> bool:
+        """Return whether maps of this spatial size have a pair of pixels for every displacement."""
+        return all(reach < side for reach, side in zip(self._reach, self.padded_size(size), strict=True))
+
     def check_fits(self, size: Sequence[int]) -> None:
-        """Raise `ValueError` if maps of this spatial size have no pair of pixels for some displacement."""
-        padded = self.padded_size(size)
-        reach = [max((abs(o[axis]) for o in self.displacements), default=0) for axis in range(self.num_dims)]
-        if any(distance >= side for distance, side in zip(reach, padded, strict=True)):
+        """Raise `ValueError` unless maps of this spatial size have a pair of pixels for every displacement."""
+        if not self.fits(size):
             raise ValueError(
-                f"Maps of size {tuple(size)} (padded: {padded}) are smaller than the displacements of a kernel "
-                f"{self.kernel_size} with dilation {self.dilation}, which reach {tuple(reach)} pixels."
+                f"Maps of size {tuple(size)} (padded: {self.padded_size(size)}) are smaller than the displacements of "
+                f"a kernel {self.kernel_size} with dilation {self.dilation}, which reach {self._reach} pixels."
             )
+
+    @cached_property
+    def _reach(self) -> tuple[int, ...]:
+        """The largest displacement per spatial dimension."""
+        return tuple(max((abs(o[axis]) for o in self.displacements), default=0) for axis in range(self.num_dims))
 
     def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
         """Return the part of padded maps that holds the maps themselves, as a view."""
@@ -181,10 +183,25 @@ def shifted_pair(maps: Tensor, offset: Offset) -> tuple[Tensor, Tensor]:
     return maps[tuple(here)], maps[tuple(there)]
 
 
-def blocks(maps: Tensor, size: int = BLOCK) -> Iterator[Tensor]:
+def blocks(maps: Tensor, size: int | None = None) -> Iterator[Tensor]:
     """Split a batch along its first dimension into blocks of about `size` elements."""
+    if size is None:
+        # A CPU's cache holds a small block; an accelerator wants few large kernels.
+        size = BLOCK if maps.device.type == "cpu" else 64 * BLOCK
     per_sample = max(1, maps[0].numel()) if len(maps) else 1
     return iter(torch.split(maps, max(1, size // per_sample)))
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(window: Window, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the matrix that lays one value per displacement, and the centre's, out over the kernel positions."""
+    row = {offset: index for index, offset in enumerate(window.displacements)}
+    row[(0,) * window.num_dims] = len(window.displacements)
+    weights = torch.zeros(len(row), len(window.positions), dtype=dtype, device="cpu")
+    for column, offsets in enumerate(window.positions):
+        for offset in offsets:
+            weights[row[_canonical(offset)], column] += 1 / len(offsets)
+    return weights.to(device)
 
 
 def _canonical(offset: Offset) -> Offset:

@@ -52,7 +52,7 @@ class Lemma(Method):
         if self.scales:
             masks = torch.tensor(MASKS, dtype=next(model.parameters()).dtype)
             G = scaling_from_masks(masks, normalize=False)
-            self.sgs = SpatialGradientScaling(model, optimizer, dependence=None, scalings=G)
+            self.sgs = SpatialGradientScaling(model, optimizer, measure=None, scalings=G)
 
     def after_step(self, context: StepContext) -> Mapping[str, Any]:
         """Train the branched network on the same batch, and measure the distance now and then."""
