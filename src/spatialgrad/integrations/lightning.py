@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from spatialgrad.integrations.frameworks import load_framework
+from spatialgrad.integrations import load_framework
 from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.loaders import Forward, default_forward
@@ -27,7 +27,7 @@ class SpatialGradientScalingCallback(Callback):
     Args:
         batches: Number of batches that an update uses.
         forward: ``forward(module, batch)`` if the module is not called as ``module(x)`` or ``module(**batch)``.
-        **settings: As for `SpatialGradientScaling`: k, live, dependence, warmup, every, apply, … With ``live=True``,
+        **settings: As for `SpatialGradientScaling`: k, live, measure, warmup, every, apply, … With ``live=True``,
             the scalings are updated from the training's own forward passes, and `batches` and `forward` are not needed.
 
     Attributes:
@@ -69,9 +69,7 @@ class SpatialGradientScalingCallback(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Detach from the optimizers."""
-        self._scheduled.end()
-        if not getattr(trainer, "fast_dev_run", False):
-            self._scheduled.warn_if_idle()
+        self._scheduled.end(warn=not getattr(trainer, "fast_dev_run", False))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Detach from the optimizers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +10,6 @@ import torch
 from torch import nn
 
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.sgs.settings import check_settings, live_schedule
-from spatialgrad.sgs.step_hook import NoEffectWarning
 from spatialgrad.torch_utils.loaders import Forward
 
 # Number of batches of the loader that an update uses, if the user does not say.
@@ -36,16 +33,13 @@ class ScheduledScaling:
         if batches < 1:
             raise ValueError(f"Invalid batches: {batches}; it must be at least 1.")
         # Invalid settings should fail here, not when training starts.
-        bound = inspect.signature(SpatialGradientScaling).bind(None, None, **settings)
-        bound.apply_defaults()
-        check_settings(**{name: bound.arguments[name] for name in inspect.signature(check_settings).parameters})
-        self.live = live_schedule(bound.arguments["live"])
+        measured, self.live = SpatialGradientScaling.check(**settings)
         if self.live is not None and batches != BATCHES:
             raise ValueError(
                 f"batches={batches} are those of the loader, which live updates do not use. Set the number of steps: "
                 f"live=Live(batches={batches})."
             )
-        self.measures = bound.arguments["dependence"] is not None
+        self.measures = measured.measure is not None
         self.scaling: SpatialGradientScaling | None = None
         self._batches, self._settings = batches, dict(settings)
         self._model: nn.Module | None = None
@@ -79,22 +73,14 @@ class ScheduledScaling:
         self._updated_epoch = epoch
         return True
 
-    def end(self) -> None:
-        """Stop scaling; the scalings are kept."""
-        if self.scaling is not None:
-            self.scaling.detach()
+    def end(self, *, warn: bool = False) -> None:
+        """Stop scaling; the scalings are kept.
 
-    def warn_if_idle(self) -> None:
-        """Warn if training ended before the first update."""
-        if self.scaling is not None and self.measures and self.scaling.num_updates == 0:
-            if self.live is None:
-                end = f"epoch {self.scaling.warmup} (counted from 0), so nothing was measured or scaled. "
-                advice = "Set warmup=0 to measure before the first epoch."
-            else:
-                first = self.live.warmup + 2 * self.live.batches
-                end = f"step {first}, at which the first live update ends, so nothing was scaled. "
-                advice = "Set live=Live(warmup=...) to a smaller number of steps."
-            warnings.warn(f"Training ended before {end}{advice}", NoEffectWarning, stacklevel=3)
+        Args:
+            warn: Warn if nothing was ever scaled.
+        """
+        if self.scaling is not None:
+            self.scaling.detach(warn=warn)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint must hold; empty before training begins."""

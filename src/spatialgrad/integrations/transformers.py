@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from spatialgrad.integrations.frameworks import load_framework
+from spatialgrad.integrations import load_framework
 from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.loaders import Forward
@@ -34,7 +31,7 @@ class SpatialGradientScalingCallback(TrainerCallback):
     Args:
         batches: Number of batches that an update uses.
         forward: ``forward(model, batch)`` if the model is not called as ``model(**batch)``.
-        **settings: As for `SpatialGradientScaling`: k, live, dependence, warmup, every, apply, … With ``live=True``,
+        **settings: As for `SpatialGradientScaling`: k, live, measure, warmup, every, apply, … With ``live=True``,
             the scalings are updated from the training's own forward passes, and `batches` and `forward` are not needed.
 
     Attributes:
@@ -93,8 +90,7 @@ class SpatialGradientScalingCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Detach from the optimizer."""
-        self._scheduled.end()
-        self._scheduled.warn_if_idle()
+        self._scheduled.end(warn=True)
 
     def _keep(self, state: TrainerState) -> None:
         _kept(state)[STATE_KEY] = _to_json(self._scheduled.state_dict())
@@ -109,30 +105,16 @@ def _kept(state: Any) -> dict[str, Any]:
 
 def _to_json(state: dict[str, Any]) -> dict[str, Any]:
     # JSON preserves floats exactly.
-    return _converted(state, lambda matrix: matrix.tolist(), _packed)
+    return _converted(state, lambda matrix: matrix.tolist())
 
 
 def _from_json(state: dict[str, Any]) -> dict[str, Any]:
-    return _converted(state, lambda numbers: torch.tensor(numbers, dtype=torch.float64), _unpacked)
+    return _converted(state, lambda numbers: torch.tensor(numbers, dtype=torch.float64))
 
 
-def _converted(state: dict[str, Any], matrix: Callable[[Any], Any], live: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a state with every scaling and every dependence converted, and the state of live updates."""
+def _converted(state: dict[str, Any], matrix: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return a state with every scaling and every dependence converted."""
     scaling = dict(state["scaling"])
     for key in ("scalings", "dependence"):
         scaling[key] = {name: matrix(values) for name, values in scaling[key].items()}
-    if "live" in scaling:
-        scaling["live"] = live(scaling["live"])
     return {**state, "scaling": scaling}
-
-
-def _packed(live: list[dict[str, Any]]) -> str:
-    """Return the state of live updates as text; in the middle of an update it holds millions of counts, mostly 0."""
-    file = io.BytesIO()
-    torch.save(live, file)
-    return base64.b64encode(zlib.compress(file.getvalue())).decode()
-
-
-def _unpacked(text: str) -> list[dict[str, Any]]:
-    live: list[dict[str, Any]] = torch.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), weights_only=True)
-    return live

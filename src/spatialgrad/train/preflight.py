@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from spatialgrad.models.outside.errors import describe_error
 from spatialgrad.models.outside.names import is_outside
-from spatialgrad.sgs.place import choose_place
+from spatialgrad.sgs.apply_mode import resolve_apply
 from spatialgrad.torch_utils.modules import quiet_evaluation
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.config.optimizer_names import USUAL_LR
@@ -92,7 +92,7 @@ def check_optimizer(config: TrainConfig) -> None:
         built = build_optimizer(optimizer, scratch)
         if config.method.name.startswith("sgs"):
             with as_config_error(f"{flag('scaling.apply')} {config.scaling.apply}: "):
-                choose_place(config.scaling.apply, built, kernel.weight)
+                resolve_apply(config.scaling.apply, built, kernel.weight)
         scratch(torch.randn(2, 2, 3, 3)).square().sum().backward()
         try:
             built.step()

@@ -1,4 +1,4 @@
-"""GradientMultipliers: factors of the shape of each weight, applied whenever the optimizer steps."""
+"""RepOptScaling: factors of the shape of each weight, applied whenever the optimizer steps."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import nn
 
 from spatialgrad.reparam.repopt.block import LayerScales
 from spatialgrad.reparam.repopt.scales import repopt_multipliers
-from spatialgrad.sgs.layers import names_by_optimizer, names_without_optimizer
-from spatialgrad.sgs.place import choose_place
-from spatialgrad.sgs.step_hook import StepHook, check_not_scaled_twice
-from spatialgrad.torch_utils.distributed import local_part
+from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.torch_utils.modules import named_convolutions, unwrap_model
 from spatialgrad.torch_utils.optimizers import unwrap_optimizers
 
@@ -26,7 +22,7 @@ class RepOptScaling:
 
     Optimizers that are linear in the gradient (SGD) get the gradient multiplied by the squares of the scales, before
     weight decay and momentum. All others (Adam) get gradient and update multiplied by their first powers, as in the
-    authors' AdamW. Which kind an optimizer is, is found out by trying it.
+    authors' AdamW. A trial determines which kind an optimizer is.
 
     Args:
         model: The plain network; see `repopt_init_` for its first weights.
@@ -50,38 +46,36 @@ class RepOptScaling:
     """
 
     def __init__(self, model: nn.Module, optimizer: Any, scales: Mapping[str, LayerScales]) -> None:
-        self._model, self.scales = unwrap_model(model), dict(scales)
-        self._optimizers = unwrap_optimizers(optimizer)
-        self._convolutions = {
-            name: [conv] for name, conv in named_convolutions(self._model).items() if name in self.scales
-        }
-        names = names_by_optimizer(self._convolutions, self._optimizers)
-        untrained = names_without_optimizer(self._convolutions, self._optimizers)
-        if untrained:
-            raise ValueError(f"The optimizer does not hold the weights of {', '.join(untrained)}.")
-        weights = [convs[0].weight for convs in self._convolutions.values()]
-        check_not_scaled_twice(self._optimizers, [], weights)
-        places = {
-            each: choose_place("auto", each, self._convolutions[own[0]][0].weight).apply
-            for each, own in names.items()
-            if own
-        }
-        if len(set(places.values())) > 1:
+        self.scales = dict(scales)
+        unknown = sorted(set(self.scales) - set(named_convolutions(model)))
+        if unknown:
+            raise ValueError(f"The model has no convolution {', '.join(unknown)}.")
+        optimizers = unwrap_optimizers(optimizer)
+        self._sgs = SpatialGradientScaling(
+            model, optimizers, measure=None, include=lambda name, module: name in self.scales
+        )
+        if missing := sorted(set(self.scales) & set(self._sgs.skipped)):
+            self.detach()
+            reasons = [f"{name} ({self._sgs.skipped[name]})" for name in missing]
+            raise ValueError(f"Cannot scale {', '.join(reasons)}.")
+        if self._sgs.apply == "auto":
+            self.detach()
             raise ValueError("RepOptScaling needs optimizers of one kind: all linear in the gradient, or none.")
-        self.power = 2 if "gradient" in places.values() else 1
-        self._factors = {
-            name: _local(factors, self._convolutions[name][0].weight)
-            for name, factors in repopt_multipliers(self._model, self.scales, power=self.power).items()
-        }
-        self._hooks: list[StepHook] = []
-        for each, own in names.items():
-            self._attach(each, own)
+        self.power = 2 if self._sgs.apply == "gradient" else 1
+        if self.power == 1:
+            self.detach()
+            self._sgs = SpatialGradientScaling(
+                model, optimizers, measure=None, apply="both", include=lambda name, module: name in self.scales
+            )
+        self._sgs.set_scalings(repopt_multipliers(unwrap_model(model), self.scales, power=self.power))
+
+    def attach(self, optimizer: Any) -> None:
+        """Multiply whenever this optimizer steps; copied optimizers lose their hooks."""
+        self._sgs.attach(optimizer)
 
     def detach(self) -> None:
         """Stop multiplying."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._sgs.detach(warn=False)
 
     def state_dict(self) -> dict[str, Any]:
         """The scales, which never change: a resumed training checks them."""
@@ -107,33 +101,5 @@ class RepOptScaling:
 
     def __repr__(self) -> str:
         where = "on the gradient" if self.power == 2 else "on gradient and update"
-        attached = " and ".join(dict.fromkeys(type(hook.optimizer).__name__ for hook in self._hooks))
-        return (
-            f"RepOptScaling({len(self._convolutions)} convolutions, power {self.power}, {where}, attached to "
-            f"{attached or 'nothing (detached)'})"
-        )
-
-    def _attach(self, optimizer: Optimizer, names: list[str]) -> None:
-        def pairs() -> list[tuple[Tensor, Tensor]]:
-            return [self._pair(name) for name in names]
-
-        self._hooks.append(StepHook(optimizer, "gradient", pairs))
-        if self.power == 1:
-            self._hooks.append(StepHook(optimizer, "update", pairs))
-
-    def _pair(self, name: str) -> tuple[Tensor, Tensor]:
-        # Looked up each time: wrappers may replace parameters and move them.
-        weight, factors = self._convolutions[name][0].weight, self._factors[name]
-        if factors.device != weight.device:
-            factors = self._factors[name] = factors.to(weight.device)
-        return weight, factors
-
-
-def _local(factors: Tensor, weight: Tensor) -> Tensor:
-    """The part of the factors that belongs to this process's part of the weight."""
-    local = local_part(weight)
-    if local is weight:
-        return factors
-    from torch.distributed.tensor import distribute_tensor
-
-    return local_part(distribute_tensor(factors, weight.device_mesh, weight.placements))  # type: ignore[attr-defined]
+        attached = repr(self._sgs).rpartition("attached to ")[2]
+        return f"RepOptScaling({len(self.scales)} convolutions, power {self.power}, {where}, attached to {attached}"

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from tyro.conf import arg
 
 from spatialgrad.reparam.dyrep.config import DyRepConfig
-from spatialgrad.sgs.apply import Apply
+from spatialgrad.sgs.apply_mode import Apply
 from spatialgrad.train.config.validation import as_config_error, at_least, check_name, flag, require
 
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]

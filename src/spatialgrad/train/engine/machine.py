@@ -141,7 +141,7 @@ class Machine:
 
     def agree(self, code: int) -> int:
         """The largest of every process's codes."""
-        return highest(code, self.device)
+        return highest(code)
 
     def on_first(self, function: Callable[[], T]) -> T:
         """Call a function in the first process only; all processes return or raise its outcome."""

@@ -6,14 +6,12 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from spatialgrad.reparam import Branches, Reparameterization, RepOpt, named_blocks, reparameterize_
 from spatialgrad.reparam.dyrep.growth import growth_points
-from spatialgrad.sgs.functional import FUNCTIONAL, FunctionalConvolutions
 from spatialgrad.sgs.layers import select_convolutions
-from spatialgrad.torch_utils.modules import Convolution, quiet_evaluation, tied_parameters
+from spatialgrad.torch_utils.modules import Convolution, tied_parameters
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import Branched
@@ -47,7 +45,7 @@ def participation(method: type[Method], model: nn.Module, input_size: tuple[int,
         ValueError: If the method cannot be used with the network.
     """
     if issubclass(method, MutualInformationScaling):
-        return Participation(reasons=_scaled(method, model, input_size), trained=model)
+        return Participation(reasons=_scaled(method, model), trained=model)
     if issubclass(method, DyRep):
         return Participation(reasons=_growing(model), trained=model)
     if issubclass(method, Branched | RepOptSearch | RepOptTarget | Lemma):
@@ -55,15 +53,13 @@ def participation(method: type[Method], model: nn.Module, input_size: tuple[int,
     return Participation(reasons=dict.fromkeys(_convolutions(model), "plain training"), trained=model)
 
 
-def _scaled(method: type[Method], model: nn.Module, input_size: tuple[int, ...]) -> dict[str, str]:
+def _scaled(method: type[Method], model: nn.Module) -> dict[str, str]:
     chosen, skipped = select_convolutions(model)
     reasons = {name: skipped.get(name, "") for name in _convolutions(model)}
     if issubclass(method, StaticScaling):
         other = {name: convs[0].kernel_size for name, convs in chosen.items() if convs[0].kernel_size != (3, 3)}
         reasons |= {name: f"{_kernel(size)} kernel: only 3×3 kernels have this scaling" for name, size in other.items()}
-    with quiet_evaluation(model), FunctionalConvolutions(model) as functional:
-        model(torch.zeros(1, *input_size))
-    return {**reasons, **skipped, **dict.fromkeys(sorted(functional.found), FUNCTIONAL)}
+    return {**reasons, **skipped}
 
 
 def _growing(model: nn.Module) -> dict[str, str]:

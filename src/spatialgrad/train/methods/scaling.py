@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.live import Live
-from spatialgrad.sgs.matrices import scaling_from_ratios
-from spatialgrad.sgs.measure import Dependence
+from spatialgrad.sgs.measure import Measure
 from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaling import scaling_from_ratios
 from spatialgrad.train.config.validation import as_config_error
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, StepContext, Update
@@ -24,23 +24,25 @@ class MutualInformationScaling(Method):
     """Scalings from the mutual information of neighbouring pixels: the paper's method."""
 
     log_file = SCALINGS
-    dependence: ClassVar[Dependence | None] = "mutual-information"
+    measure: ClassVar[Measure] = "mutual-information"
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Scale whenever this optimizer steps."""
         scaling = self.config.scaling
         schedule: dict[str, Any] = {"warmup": scaling.warmup, "every": scaling.every}
         if scaling.live:
-            if self.dependence is None:
+            if self.measure is None:
                 raise ConfigError("--scaling.live: sgs-static has nothing to measure; choose --method sgs")
-            steps = {name: epochs * self.steps_per_epoch for name, epochs in schedule.items()}
+            warmup, every = (epochs * self.steps_per_epoch for epochs in schedule.values())
+            # Epochs that are multiples of `every` after the warm-up, as without live updates.
+            at = (warmup, (warmup // every + 1) * every)
             with as_config_error("--scaling.live: "):
-                schedule = {"live": Live(**steps, batches=scaling.batches)}
+                schedule = {"live": Live(at=at, every=every, batches=scaling.batches)}
         self.sgs = SpatialGradientScaling(
             model,
             optimizer,
             k=scaling.k,
-            dependence=self.dependence,
+            measure=self.measure,
             apply=scaling.apply,
             bins="sturges" if scaling.bins is None else scaling.bins,
             drop_near=scaling.drop_near,
@@ -84,7 +86,7 @@ class MutualInformationScaling(Method):
         self._num_logged = self.sgs.num_updates
         scalings = {name: G.tolist() for name, G in self.sgs.scalings.items()}
         log: dict[str, Any] = {"update": self.sgs.num_updates, "scalings": scalings}
-        if self.dependence is not None:
+        if self.measure is not None:
             log["dependence"] = {name: S.tolist() for name, S in self.sgs.dependence.items()}
         if self.sgs.num_updates <= 1:  # once is enough for the layers that take no part
             log["skipped"] = self.sgs.skipped
@@ -94,13 +96,13 @@ class MutualInformationScaling(Method):
 class AutocorrelationScaling(MutualInformationScaling):
     """Scalings from the linear correlation of neighbouring pixels."""
 
-    dependence = "autocorrelation"
+    measure = "autocorrelation"
 
 
 class StaticScaling(MutualInformationScaling):
     """One fixed scaling of all 3×3 kernels."""
 
-    dependence = None
+    measure = None
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Scale whenever this optimizer steps."""
