@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from spatialgrad.data import ImageDataset, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.reparam import Branches, merge, reparameterize_
-from spatialgrad.sgs.scaling import scaling_from_masks
 from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaling import scaling_from_masks
 from spatialgrad.train.methods.lemma import MASKS, kernel_distance
 
 BATCH_SIZE, LEARNING_RATE = 32, 0.05

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaler import SpatialGradientScaling, check_settings
 from spatialgrad.torch_utils.loaders import Forward
 
 # Number of batches of the loader that an update uses, if the user does not say.
@@ -33,7 +33,7 @@ class ScheduledScaling:
         if batches < 1:
             raise ValueError(f"Invalid batches: {batches}; it must be at least 1.")
         # Invalid settings should fail here, not when training starts.
-        measured, self.live = SpatialGradientScaling.check(**settings)
+        measured, self.live = check_settings(**settings)
         if self.live is not None and batches != BATCHES:
             raise ValueError(
                 f"batches={batches} are those of the loader, which live updates do not use. Set the number of steps: "

@@ -117,6 +117,8 @@ class ScaledLayers(dict[str, ScaledLayer]):
 
     Attributes:
         skipped: The reason for every convolution that takes no part, by qualified name.
+        later: Scalings of convolutions that cannot be trained yet.
+        optimizers: Those that scale.
     """
 
     def __init__(
@@ -129,13 +131,14 @@ class ScaledLayers(dict[str, ScaledLayer]):
         super().__init__()
         self._model, self._apply, self._predicates = unwrap_model(model), apply, (include, exclude)
         self.skipped: dict[str, str] = {}
-        self._optimizers: list[Optimizer] = []
+        self.later: dict[str, Tensor] = {}
+        self.optimizers: list[Optimizer] = []
         self._of: dict[int, list[ScaledLayer]] = {}
         self._waiting: list[Convolution] = []
         self._said: set[str] = set()
 
-    def select(self, optimizers: list[Optimizer] | None = None) -> list[ScaledLayer]:
-        """Adopt convolutions that these optimizers train and that are not scaled yet, and return them.
+    def select(self, optimizers: list[Optimizer] | None = None) -> list[str]:
+        """Adopt convolutions that these optimizers train and that are not scaled yet, and return their names.
 
         Args:
             optimizers: By default those of the last selection.
@@ -143,20 +146,20 @@ class ScaledLayers(dict[str, ScaledLayer]):
         Raises:
             ValueError: If no convolution is left, or if several optimizers hold the same one.
         """
-        chosen, self.skipped = select_convolutions(self._model, *self._predicates)
+        optimizers = self.optimizers if optimizers is None else optimizers
+        chosen, skipped = select_convolutions(self._model, *self._predicates)
         if not chosen and not self:
-            reasons = Counter(self.skipped.values()).most_common()
+            reasons = Counter(skipped.values()).most_common()
             why = ", ".join(f"{count} × {reason}" for reason, count in reasons)
             raise ValueError(
                 f"{type(self._model).__name__} has no convolution to scale: "
                 f"{why or 'it has no convolution modules such as nn.Conv2d'}."
             )
-        self._optimizers = self._optimizers if optimizers is None else optimizers
-        groups = [(optimizer, group) for optimizer in self._optimizers for group in optimizer.param_groups]
         owners: dict[int, list[tuple[Optimizer, dict[str, Any]]]] = {}
-        for optimizer, group in groups:
-            for parameter in group["params"]:
-                owners.setdefault(id(parameter), []).append((optimizer, group))
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    owners.setdefault(id(parameter), []).append((optimizer, group))
         trained = {name: owners.get(id(modules[0].weight), []) for name, modules in chosen.items()}
         if any(len(found) > 1 for found in trained.values()):
             raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
@@ -166,25 +169,31 @@ class ScaledLayers(dict[str, ScaledLayer]):
                 "the model was moved, wrapped or sharded."
             )
         modes: dict[int, ApplyMode] = {}
-        new, self._of = [], {id(optimizer): [] for optimizer in self._optimizers}
+        for name, found in trained.items():
+            for optimizer, group in found:
+                if id(group) not in modes and (name not in self or optimizers is not self.optimizers):
+                    modes[id(group)] = resolve_apply(self._apply, optimizer, chosen[name][0].weight)
+        # From here on, nothing raises: a selection changes everything or nothing.
+        new = []
+        self.optimizers, self.skipped, self._of = optimizers, skipped, {id(each): [] for each in optimizers}
         for name, found in trained.items():
             if not found:
                 self.skipped[name] = ELSEWHERE
                 continue
+            [(optimizer, group)] = found
             if name not in self:
                 self[name] = ScaledLayer(name, chosen[name])
-                new.append(self[name])
-            [(optimizer, group)], layer = found, self[name]
-            if optimizers is not None or layer in new:
-                if id(group) not in modes:
-                    modes[id(group)] = resolve_apply(self._apply, optimizer, chosen[name][0].weight)
-                layer.mode = modes[id(group)]
-            layer.modules = chosen[name]
-            self._of[id(optimizer)].append(layer)
+                self[name].set_scaling(self.later.pop(name, self[name].scaling))
+                new.append(name)
+            self[name].modules = chosen[name]
+            self[name].mode = modes.get(id(group), self[name].mode)
+            self._of[id(optimizer)].append(self[name])
         convolutions = named_convolutions(self._model)
-        self._waiting = [convolutions[name] for name, why in self.skipped.items() if why in (FROZEN, ELSEWHERE)]
+        self._waiting = [convolutions[name] for name, why in skipped.items() if why in (FROZEN, ELSEWHERE)]
         for reason in dict.fromkeys(mode.no_effect for mode in modes.values() if mode.no_effect):
-            self._warn(reason)
+            if reason not in self._said:
+                self._said.add(reason)
+                warnings.warn(reason, NoEffectWarning, stacklevel=4)
         return new
 
     def of(self, optimizer: Optimizer) -> list[ScaledLayer]:
@@ -196,7 +205,7 @@ class ScaledLayers(dict[str, ScaledLayer]):
         weights = [conv._parameters.get("weight") for conv in self._waiting]
         trainable = [weight for weight in weights if weight is not None and weight.requires_grad]
         return bool(trainable) and not set(map(id, trainable)).isdisjoint(
-            set[int]().union(*map(parameter_ids, self._optimizers))
+            set[int]().union(*map(parameter_ids, self.optimizers))
         )
 
     def assign(self, scalings: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
@@ -236,11 +245,6 @@ class ScaledLayers(dict[str, ScaledLayer]):
         if new:
             self._said.update(f"{name} {what}" for name in new)
             warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=2)
-
-    def _warn(self, what: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            warnings.warn(what, NoEffectWarning, stacklevel=5)
 
 
 def select_convolutions(

@@ -76,10 +76,7 @@ class Settings:
 
     def identity(self) -> dict[str, object]:
         """Return what must be the same on all processes."""
-        return {
-            "measure": (self.measure_name, self.bins, self.drop_near, self.max_channels),
-            "k": float(self.k),
-        }
+        return {"measure": (self.measure_name, self.bins, self.drop_near, self.max_channels), "k": float(self.k)}
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.sgs.apply_mode import Apply
-from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
+from spatialgrad.sgs.layers import ScaledLayers
 from spatialgrad.sgs.live import Live, LiveUpdate
 from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
 from spatialgrad.sgs.step_hook import Progress, StepHook, other_hooks
@@ -96,18 +96,19 @@ class SpatialGradientScaling:
         replace: bool = False,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        self._settings = Settings(
-            measure=measure,
+        self._settings, self.live = check_settings(
             k=k,
+            measure=measure,
+            live=live,
+            warmup=warmup,
+            every=every,
+            apply=apply,
             bins=bins,
             drop_near=drop_near,
             max_channels=max_channels,
             process_group=process_group,
         )
-        self.live = _checked_schedule(live, measure, warmup, every)
         self.warmup, self.every = warmup, every
-        if apply not in get_args(Apply):
-            raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(get_args(Apply))}.")
         if self.live is not None and isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
             raise ValueError(
                 "live=True cannot observe DataParallel, which trains on copies of the model. Use "
@@ -119,24 +120,9 @@ class SpatialGradientScaling:
         self._hooks: list[StepHook] = []
         # Where the live updates of detached optimizers are.
         self._kept: list[dict[str, Any]] = []
-        # Scalings of convolutions that cannot be trained yet.
-        self._later: dict[str, Tensor] = {}
         self._attach(unwrap_optimizers(optimizer), replace=replace)
         if scalings is not None:
             self.set_scalings(scalings)
-
-    @classmethod
-    def check(cls, **settings: Any) -> tuple[Settings, Live | None]:
-        """Check keyword arguments before there is a model; returns how scalings are measured, and when if live."""
-        names = ("k", "measure", "bins", "drop_near", "max_channels", "process_group")
-        measured = Settings(**{name: value for name, value in settings.items() if name in names})
-        schedule = {"live": False, "warmup": WARMUP, "every": EVERY} | {
-            name: value for name, value in settings.items() if name in ("live", "warmup", "every")
-        }
-        unknown = set(settings) - {*names, *schedule, "include", "exclude", "apply", "scalings", "replace"}
-        if unknown:
-            raise TypeError(f"SpatialGradientScaling has no argument {', '.join(map(repr, sorted(unknown)))}.")
-        return measured, _checked_schedule(measure=measured.measure, **schedule)
 
     # Settings and state
 
@@ -209,40 +195,38 @@ class SpatialGradientScaling:
         self._hooks = []
 
     def _attach(self, optimizers: list[Optimizer], *, replace: bool = False) -> None:
-        before = set(self._layers)
-        self._adopt(self._layers.select(optimizers))
-        lost = before & set(self._layers.skipped)
-        self._layers.warn_once(sorted(lost), "are not in the optimizer and are no longer scaled")
-        weights = [layer.modules[0].weight for layer in self._layers.values()]
-        others = other_hooks(optimizers, self._hooks, weights)
+        before, old = self._layers.optimizers, set(self._layers)
+        self._layers.select(optimizers)
+        others = other_hooks(optimizers, self._hooks, [layer.modules[0].weight for layer in self._layers.values()])
         if others and not replace:
+            if before:
+                self._layers.select(before)
             raise ValueError(
                 "Another SpatialGradientScaling already scales these weights when this optimizer steps; both together "
                 "would scale twice. Call sgs.detach() on the other one first, or pass replace=True."
             )
         for other in others:
             other.remove()
-        states = self._live_state()
+        lost = sorted(old & set(self._layers.skipped))
+        self._layers.warn_once(lost, "are not in the optimizer and are no longer scaled")
         self.detach(warn=False)
+        module = unwrap_model(self._model)
         for optimizer in optimizers:
             if self._layers.of(optimizer):
-                self._hooks.append(self._new_hook(optimizer))
-        if len(states) == len(self._hooks):
-            for hook, state in zip(self._hooks, states, strict=True):
-                if hook.live is not None:
-                    hook.live.load_state_dict(state)
+                live = None
+                if self.live is not None:
+                    live = LiveUpdate(self.live, module, optimizer, self._layers, self._settings)
+                self._hooks.append(StepHook(optimizer, self._layers, self._settings, live, self._progress))
+        self._restart(self._kept)
 
-    def _new_hook(self, optimizer: Optimizer) -> StepHook:
-        live = None
-        if self.live is not None:
-            live = LiveUpdate(self.live, unwrap_model(self._model), optimizer, self._layers, self._settings)
-        return StepHook(optimizer, self._layers, self._settings, live, self._progress)
-
-    def _adopt(self, new: list[ScaledLayer]) -> None:
-        """Give convolutions that became trainable the scalings that a loaded state has for them."""
-        for layer in new:
-            if layer.name in self._later:
-                layer.set_scaling(self._later.pop(layer.name))
+    def _restart(self, states: list[dict[str, Any]]) -> None:
+        """Continue live updates where they were, and compare the processes before the next step."""
+        self._kept = states
+        for hook in self._hooks:
+            hook.agreed = False
+        for hook, state in zip(self._hooks, states if len(states) == len(self._hooks) else [], strict=False):
+            if hook.live is not None:
+                hook.live.load_state_dict(state)
 
     def _live_state(self) -> list[dict[str, Any]]:
         states = [hook.live.state_dict() for hook in self._hooks if hook.live is not None]
@@ -280,7 +264,7 @@ class SpatialGradientScaling:
             raise RuntimeError("These scalings are static (measure=None); use set_scalings to change them.")
         group = self._settings.process_group
         check_agreement({**self._layers.identity(), **self._settings.identity()}, group)
-        self._adopt(self._layers.select())
+        self._layers.select()
         measurement = Measurement(self._layers.values(), self._settings)
         measured = measure_batches(
             self._model, measurement, data, batches=batches, forward=forward, seed=seed, group=group
@@ -317,60 +301,39 @@ class SpatialGradientScaling:
 
         Live updates start their schedule anew if the state is that of a training run without them.
         """
-        scalings, dependence, later, live = self._checked_state(state)
-        self._later = later
-        for name, scaling in scalings.items():
-            self._layers[name].set_scaling(scaling)
-            S = dependence.get(name)
-            self._layers[name].dependence = None if S is None else S.to(self._layers[name].scaling.device, copy=True)
-        self._progress.updates, self._kept = int(state["num_updates"]), live
-        for hook in self._hooks:
-            hook.agreed = False
-        if live:
-            for hook, saved in zip(self._hooks, live, strict=True):
-                if hook.live is not None:
-                    hook.live.load_state_dict(saved)
-
-    def _checked_state(
-        self, state: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[Any]]:
-        """Return the scalings, the dependence, the scalings of layers to come, and the schedule of a state."""
-        expected = ("scalings", "dependence", "num_updates")
-        if not isinstance(state, Mapping) or not set(expected) <= set(state):
-            found = ", ".join(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise ValueError(
-                f"Not a state_dict of SpatialGradientScaling: it holds {found or 'nothing'} instead of "
-                f"{', '.join(expected)}."
-            )
-        scalings, dependence, count = (state[key] for key in expected)
-        live = state.get("live", []) if self.live is not None else []
         try:
-            missing = sorted(set(self._layers) - set(scalings))
-            unexpected = sorted((set(scalings) | set(dependence)) - set(self._layers) - set(self._layers.skipped))
-            if missing or unexpected:
-                raise ValueError(
-                    "The state_dict belongs to another architecture: "
-                    f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
-                )
-            own = self._layers.assign({name: scalings[name] for name in self._layers})
-            later = {name: G for name, G in scalings.items() if name not in self._layers}
-            for name, S in dependence.items():
-                if name in self._layers and tuple(S.shape) != self._layers[name].kernel_size:
-                    raise ValueError(
-                        f"The dependence of {name!r} has shape {tuple(S.shape)}; its kernel needs shape "
-                        f"{self._layers[name].kernel_size}."
-                    )
-            if not is_count(count):
-                raise ValueError(f"Invalid num_updates in the state_dict: {count!r}; it must be an integer.")
-            if not all(is_count(saved["step"]) and isinstance(saved["updating"], bool) for saved in live):
-                raise ValueError(f"Invalid state of live updates in the state_dict: {live!r}")
-            if live and self._hooks and len(live) != len(self._hooks):
-                raise ValueError(
-                    f"The state_dict has live updates for {len(live)} optimizers, but {len(self._hooks)} are attached."
-                )
+            self._check_state(state)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(f"Invalid state_dict of SpatialGradientScaling: {error}") from error
-        return own, dict(dependence), later, list(live)
+            raise ValueError(f"Not a state_dict of SpatialGradientScaling: {error!r}.") from error
+        self._layers.later = {name: G for name, G in state["scalings"].items() if name not in self._layers}
+        for name, layer in self._layers.items():
+            S = state["dependence"].get(name)
+            layer.set_scaling(state["scalings"][name])
+            layer.dependence = None if S is None else S.to(layer.scaling.device, copy=True)
+        self._progress.updates = int(state["num_updates"])
+        self._restart(state.get("live", []))
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        scalings, dependence, live = state["scalings"], state["dependence"], state.get("live", [])
+        missing = sorted(set(self._layers) - set(scalings))
+        unexpected = sorted((set(scalings) | set(dependence)) - set(self._layers) - set(self._layers.skipped))
+        if missing or unexpected:
+            raise ValueError(
+                "The state_dict belongs to another architecture: "
+                f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
+            )
+        self._layers.assign({name: scalings[name] for name in self._layers})
+        for name, layer in self._layers.items():
+            if name in dependence and tuple(dependence[name].shape) != layer.kernel_size:
+                raise ValueError(f"The dependence of {name!r} does not have the shape {layer.kernel_size}.")
+        if not is_count(state["num_updates"]):
+            raise ValueError(f"Invalid num_updates in the state_dict: {state['num_updates']!r}.")
+        if not all(is_count(saved["step"]) and isinstance(saved["updating"], bool) for saved in live):
+            raise ValueError(f"Invalid state of live updates in the state_dict: {live!r}.")
+        if live and self.live is not None and self._hooks and len(live) != len(self._hooks):
+            raise ValueError(
+                f"The state_dict has live updates for {len(live)} optimizers, but {len(self._hooks)} are attached."
+            )
 
     # Python
 
@@ -407,21 +370,39 @@ class SpatialGradientScaling:
         self.detach(warn=exception is None)
 
 
-def _checked_schedule(live: Live | bool, measure: Measure, warmup: int, every: int) -> Live | None:
-    """Return the schedule of live updates, or None if there are none; raises `ValueError` for an invalid one."""
+def check_settings(
+    *,
+    live: Live | bool = False,
+    warmup: int = WARMUP,
+    every: int = EVERY,
+    apply: Apply = "auto",
+    include: object = None,
+    exclude: object = None,
+    scalings: object = None,
+    replace: bool = False,
+    **measured: Any,
+) -> tuple[Settings, Live | None]:
+    """Check the keyword arguments of `SpatialGradientScaling` before there is a model.
+
+    Returns:
+        How scalings are measured, and the schedule of live updates; None if there are none.
+    """
+    settings = Settings(**measured)
     if not (is_count(warmup) and is_count(every) and every >= 1):
         raise ValueError(
             f"Invalid schedule: warmup={warmup!r} must be a non-negative integer and every={every!r} a positive one."
         )
+    if apply not in get_args(Apply):
+        raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(get_args(Apply))}.")
     if not isinstance(live, Live | bool):
         raise ValueError(f"Invalid live: {live!r}; choose True, False or Live(at=..., every=..., batches=...).")
     if live is False:
-        return None
-    if measure is None:
+        return settings, None
+    if settings.measure is None:
         raise ValueError("These scalings are static (measure=None), so live updates have nothing to measure.")
     if (warmup, every) != (WARMUP, EVERY):
         raise ValueError(
             f"warmup={warmup} and every={every} count epochs, but live updates count optimizer steps: "
             "live=Live(at=..., every=...)."
         )
-    return Live() if live is True else live
+    return settings, Live() if live is True else live

@@ -248,8 +248,7 @@ class StepHook:
         if self.live is not None:
             progress.updates += self.live.after_step()
         elif self._settings.measure is None and layers.became_trainable():
-            new = [layer.name for layer in layers.select()]
-            layers.warn_once(new, "became trainable and have no scaling yet; use set_scalings")
+            layers.warn_once(layers.select(), "became trainable and have no scaling yet; use set_scalings")
         if progress.steps == PATIENCE and not (progress.updates or progress.scheduled or progress.given):
             warnings.warn(
                 f"No scaling was measured in {PATIENCE} steps, so gradients are not scaled. Call sgs.update(loader) "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spatialgrad.sgs.dependence.estimator import TwoPassEstimator, measure_in_one_piece
-from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
+from spatialgrad.sgs.dependence.window import blocks, shifted_pair
 
 
 def autocorrelation(
@@ -52,12 +52,8 @@ class Autocorrelation(TwoPassEstimator):
     They do not cancel, however far from 0 the values of a channel are.
     """
 
-    def __init__(self, channels: int, window: Window, device: torch.device) -> None:
-        super().__init__(channels, window, device)
-        self._moments = self.low.new_zeros(len(window.displacements), 6, channels)
-
     def _begin_counting(self) -> None:
-        """Nothing to choose."""
+        self.counts = self.low.new_zeros(len(self.window.displacements), 6, self.channels)
 
     def _observe_pairs(self, maps: Tensor) -> None:
         middle = (self.low / 2 + self.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
@@ -68,13 +64,11 @@ class Autocorrelation(TwoPassEstimator):
                 p, q = shifted_pair(centred, offset)
                 number = torch.full_like(self.low, p.numel() / p.shape[1])
                 sums = [term.sum(over) for term in (p, q, p * p, q * q, p * q)]
-                self._moments[row] += torch.stack([number, *sums])
+                self.counts[row] += torch.stack([number, *sums])
 
-    def _table(self) -> Tensor:
-        return self._moments
-
-    def _from_table(self) -> Tensor:
-        number, p, q, pp, qq, pq = self._moments.unbind(1)
+    def dependence(self) -> Tensor:
+        """Return S, shape (channels, *kernel_size)."""
+        number, p, q, pp, qq, pq = self.counts.unbind(1)
         covariance = pq * number - p * q
         variances = (pp * number - p * p) * (qq * number - q * q)
         # Rounding errors look like a small variance in a channel that has none.

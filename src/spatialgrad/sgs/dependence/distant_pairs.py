@@ -41,10 +41,11 @@ class DistantMutualInformation(TwoPassEstimator):
         self._pair_high = torch.full_like(self._pair_low, -math.inf)
         self._num_pairs = torch.zeros(shape, dtype=torch.int64, device=device)
         self._num_bins = torch.empty(0)
-        self._counts = torch.empty(0)
 
-    def _observe_ranges(self, maps: Tensor) -> None:
-        for row, pair, exclusion in self._pairs(maps):
+    def observe(self, maps: Tensor) -> None:
+        """Take in maps: the ranges of their pairs in the first pass, their pairs in the second."""
+        super().observe(maps)
+        for row, pair, exclusion in () if self._counting else self._pairs(maps):
             excluded = exclusion[0] + exclusion[1]
             over = [0, *range(2, excluded.dim())]
             self._num_pairs[row] += (excluded == 0).sum(over)
@@ -54,8 +55,14 @@ class DistantMutualInformation(TwoPassEstimator):
                 self._pair_low[side, row] = torch.minimum(self._pair_low[side, row], low)
                 self._pair_high[side, row] = torch.maximum(self._pair_high[side, row], high)
 
-    def _range_partials(self) -> list[tuple[Tensor, Reduction]]:
-        return [(self._pair_low, "min"), (self._pair_high, "max"), (self._num_pairs, "sum")]
+    def partials(self) -> list[tuple[Tensor, Reduction]]:
+        """Return the ranges and numbers of pairs, or the counts."""
+        own: list[tuple[Tensor, Reduction]] = [
+            (self._pair_low, "min"),
+            (self._pair_high, "max"),
+            (self._num_pairs, "sum"),
+        ]
+        return super().partials() + ([] if self._counting else own)
 
     def _begin_counting(self) -> None:
         if isinstance(self._bins, str):
@@ -67,11 +74,11 @@ class DistantMutualInformation(TwoPassEstimator):
             self._num_bins = torch.full_like(self._num_pairs, largest, dtype=self.low.dtype)
         # The last level is for exact zeros.
         shape = (*self._num_pairs.shape, largest + 1, largest + 1)
-        self._counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
+        self.counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
 
     def _observe_pairs(self, maps: Tensor) -> None:
         shape = (1, -1, *(1,) * self.window.num_dims)
-        zero_level = self._counts.shape[-1] - 1
+        zero_level = self.counts.shape[-1] - 1
         for row, pair, exclusion in self._pairs(maps):
             dtype = torch.promote_types(pair[0].dtype, torch.float32)
             bins = self._num_bins[row].to(dtype)
@@ -84,7 +91,7 @@ class DistantMutualInformation(TwoPassEstimator):
                 torch.minimum(level, (bins - 1).view(shape), out=level)
                 levels[:, :, side].copy_(level.add_(exclusion[side]).clamp_(max=zero_level))
             # Pixels and neighbours have levels of their own: two rows of an image, whose displacement is (1, 0).
-            count_pairs_(self._counts[row : row + 1], levels.flatten(3), [(1, 0)])
+            count_pairs_(self.counts[row : row + 1], levels.flatten(3), [(1, 0)])
 
     def _pairs(self, maps: Tensor) -> Iterator[tuple[int, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
         """Yield for every displacement the pixels, their neighbours, and infinity for both where they are 0."""
@@ -98,12 +105,10 @@ class DistantMutualInformation(TwoPassEstimator):
                 if pair[0].numel():
                     yield row, pair, shifted_pair(excluded, offset)
 
-    def _table(self) -> Tensor:
-        return self._counts
-
-    def _from_table(self) -> Tensor:
-        values = self.low.new_empty(self.channels, len(self._counts))
-        for column, counts in enumerate(self._counts):
+    def dependence(self) -> Tensor:
+        """Return S, shape (channels, *kernel_size)."""
+        values = self.low.new_empty(self.channels, len(self.counts))
+        for column, counts in enumerate(self.counts):
             pairs = counts[:, :-1, :-1].clone()
             pairs.diagonal(dim1=1, dim2=2).zero_()
             values[:, column] = nmi_from_counts(pairs)

@@ -74,6 +74,7 @@ class TwoPassEstimator(Estimator):
     Attributes:
         low: The smallest value of each channel.
         high: The largest value of each channel.
+        counts: What the second pass sums up, over maps and over processes.
     """
 
     num_passes = 2
@@ -82,6 +83,7 @@ class TwoPassEstimator(Estimator):
         super().__init__(channels, window, device)
         self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
         self.high = torch.full_like(self.low, -math.inf)
+        self.counts = torch.empty(0)
         self._counting = False
 
     def observe(self, maps: Tensor) -> None:
@@ -94,13 +96,12 @@ class TwoPassEstimator(Estimator):
         low, high = channel_ranges(maps)
         torch.minimum(self.low, low.to(self.low), out=self.low)
         torch.maximum(self.high, high.to(self.high), out=self.high)
-        self._observe_ranges(maps)
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return the ranges, or the counts."""
         if self._counting:
-            return [(self.invalid, "max"), (self._table(), "sum")]
-        return [(self.low, "min"), (self.high, "max"), *self._range_partials()]
+            return [(self.invalid, "max"), (self.counts, "sum")]
+        return [(self.low, "min"), (self.high, "max")]
 
     def end_pass(self) -> None:
         """After the first pass, prepare for counting."""
@@ -109,34 +110,13 @@ class TwoPassEstimator(Estimator):
             self._begin_counting()
             self._counting = True
 
-    def dependence(self) -> Tensor:
-        """Return S, shape (channels, *kernel_size)."""
-        if not self._counting:
-            raise RuntimeError("No counts yet: finish two passes before asking for the dependence.")
-        return self._from_table()
-
     @abstractmethod
     def _begin_counting(self) -> None:
-        """Choose the bins and allocate the counts; the ranges are those of all processes."""
+        """Allocate the counts; the ranges are those of all processes."""
 
     @abstractmethod
     def _observe_pairs(self, maps: Tensor) -> None:
         """Count the pairs of some maps."""
-
-    @abstractmethod
-    def _table(self) -> Tensor:
-        """Return the counts, which are summed over processes."""
-
-    @abstractmethod
-    def _from_table(self) -> Tensor:
-        """Return S from the counts."""
-
-    def _observe_ranges(self, maps: Tensor) -> None:
-        """Take further ranges in the first pass."""
-
-    def _range_partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return what `_observe_ranges` has gathered."""
-        return []
 
 
 class FunctionEstimator(Estimator):

@@ -78,7 +78,6 @@ class MutualInformation(TwoPassEstimator):
         check_bins(bins)
         super().__init__(channels, window, device)
         self._bins = bins
-        self._counts = torch.empty(0)
 
     def _begin_counting(self) -> None:
         if self._pads_with_zeros:
@@ -86,10 +85,10 @@ class MutualInformation(TwoPassEstimator):
             self.high.clamp_(min=0)
         bins = sturges_bins(self.num_pixels) if isinstance(self._bins, str) else self._bins
         shape = (len(self.window.displacements), self.channels, bins, bins)
-        self._counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
+        self.counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
 
     def _observe_pairs(self, maps: Tensor) -> None:
-        bins = self._counts.shape[-1]
+        bins = self.counts.shape[-1]
         low, high = (limit.to(maps.dtype) for limit in (self.low, self.high))
         if self._pads_with_zeros:
             # Fill with the level of a zero first, then quantize the maps right into the middle.
@@ -100,14 +99,12 @@ class MutualInformation(TwoPassEstimator):
         else:
             levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
             levels = self.window.pad(quantize(maps, low, high, bins, out=levels))
-        count_pairs_(self._counts, levels, self.window.displacements)
+        count_pairs_(self.counts, levels, self.window.displacements)
 
-    def _table(self) -> Tensor:
-        return self._counts
-
-    def _from_table(self) -> Tensor:
-        values = self.low.new_empty(self.channels, len(self._counts))
-        for column, counts in enumerate(self._counts):
+    def dependence(self) -> Tensor:
+        """Return S, shape (channels, *kernel_size)."""
+        values = self.low.new_empty(self.channels, len(self.counts))
+        for column, counts in enumerate(self.counts):
             values[:, column] = nmi_from_counts(counts)
         return self.window.arrange(values)
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.reparam import Branches, merge, reparameterize_
-from spatialgrad.sgs.scaling import scaling_from_masks
 from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.scaling import scaling_from_masks
 from spatialgrad.torch_utils.modules import named_convolutions
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import DivergedError
