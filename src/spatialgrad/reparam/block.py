@@ -93,8 +93,6 @@ class BranchedConv2d(Foldable):
         conv.weight.copy_(folded.weight)
         if conv.bias is not None:
             conv.bias.copy_(folded.bias)
-        if like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous():
-            conv = cast("nn.Conv2d", conv.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
         conv.requires_grad_(any(parameter.requires_grad for parameter in self.parameters()))
         return conv.train(self.training)
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d, pad2d_with_value
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, conv_like, pad2d, pad2d_with_value
 from spatialgrad.reparam.kernels import (
     Folded,
     average_kernel,
@@ -125,15 +125,7 @@ class _PointwiseFirst(Branch):
     def __init__(self, geometry: ConvGeometry, width: int, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
         super().__init__()
         self.geometry = geometry
-        self.pointwise = nn.Conv2d(
-            geometry.in_channels,
-            width,
-            1,
-            groups=geometry.groups,
-            bias=False,
-            device=like.device,
-            dtype=like.dtype,
-        )
+        self.pointwise = conv_like(like, geometry.in_channels, width, 1, groups=geometry.groups)
         self.inner_bn = norm(width)
 
     def padded(self, x: Tensor) -> Tensor:
@@ -272,7 +264,7 @@ def new_branch(name: str, geometry: ConvGeometry, *, norm_like: _BatchNorm | Non
         name: One of `BRANCH_NAMES`.
         geometry: The convolution that the block stands for.
         norm_like: A BatchNorm whose type and settings the new ones get.
-        like: A tensor with the dtype and device of the new convolutions.
+        like: A weight with the dtype, device and memory format of the new convolutions.
     """
 
     def norm(channels: int) -> _BatchNorm:
