@@ -11,6 +11,7 @@ from spatialgrad.reparam import (
     DBB,
     BranchedConv2d,
     Branches,
+    RepOpt,
     RepVGG,
     UnsupportedLayerError,
     merge,
@@ -292,3 +293,15 @@ def test_the_networks_of_the_paper(name, method):
     reparameterize_(model, METHODS[method])
     assert relative(expected, evaluate(model, x)) < 1e-4
     assert relative(expected, evaluate(merge(model), x)) < 1e-4
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), RepOpt()], ids=lambda method: method.name)
+def test_another_default_device_makes_no_difference(method):
+    """The meta device stands for any other: whatever is created there by mistake cannot be computed with."""
+    model, data = randomize_(SmallNet()), batches(2)
+    expected = evaluate(model, X)
+    with torch.device("meta"):
+        reparameterize_(model, method, data=data)
+        merged = merge(model)
+        Branches(masks=[[[1, 1], [1, 1]]])
+    assert relative(expected, evaluate(merged, X)) < 1e-5

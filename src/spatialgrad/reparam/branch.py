@@ -150,7 +150,8 @@ class PointwiseConvBranch(_PointwiseFirst):
     def __init__(self, geometry: ConvGeometry, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
         super().__init__(geometry, geometry.in_channels, norm, like)
         with torch.no_grad():
-            self.pointwise.weight.copy_(identity_kernel(geometry.in_channels, groups=geometry.groups))
+            weight = self.pointwise.weight
+            weight.copy_(identity_kernel(geometry.in_channels, groups=geometry.groups, device=exact(weight).device))
         self.conv = geometry.new_conv(geometry.kernel_size, like=like)
         self.bn = norm(geometry.out_channels)
 

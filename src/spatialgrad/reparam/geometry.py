@@ -160,11 +160,13 @@ class ConvGeometry:
 def conv_like(
     like: Tensor, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], **settings: Any
 ) -> nn.Conv2d:
-    """Return a freshly initialized convolution without bias, with the device, dtype and memory format of a weight."""
-    conv = nn.Conv2d(
-        in_channels, out_channels, kernel_size, bias=False, device=like.device, dtype=like.dtype, **settings
-    )
-    return _in_format_of(like, conv)
+    """Return a freshly initialized convolution without bias, with the device, dtype and memory format of a weight.
+
+    The initial weights are drawn on the CPU: a seed gives the same ones on every device.
+    """
+    device = "meta" if like.is_meta else "cpu"
+    conv = nn.Conv2d(in_channels, out_channels, kernel_size, bias=False, device=device, dtype=like.dtype, **settings)
+    return _in_format_of(like, conv.to(like.device))
 
 
 def _in_format_of(like: Tensor, conv: nn.Conv2d) -> nn.Conv2d:

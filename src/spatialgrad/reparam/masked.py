@@ -40,7 +40,7 @@ class Branches(Reparameterization):
     takes_batch_norm: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        tensors = [torch.as_tensor(mask) for mask in self.masks]
+        tensors = [torch.as_tensor(mask, device="cpu") for mask in self.masks]
         if not tensors:
             raise ValueError("Branches requires at least one mask.")
         for number, tensor in enumerate(tensors):

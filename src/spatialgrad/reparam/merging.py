@@ -180,6 +180,6 @@ def probe_for(conv: nn.Conv2d | BranchedConv2d) -> Tensor:
     rows = max((height - 1) * down + 1 + 3 * geometry.stride[0], top + 1, bottom + 1)
     columns = max((width - 1) * across + 1 + 3 * geometry.stride[1], left + 1, right + 1)
     like = next(conv.parameters())
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator)
+    generator = torch.Generator("cpu").manual_seed(0)
+    probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator, device="cpu")
     return probe.to(device=like.device, dtype=like.dtype)

@@ -118,6 +118,16 @@ def test_the_initial_weights_come_from_the_seed_alone():
     assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
+def test_growing_seeds_no_other_device(monkeypatch):
+    model, seeded = trained(), []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(torch.mps, "manual_seed", seeded.append)
+    with torch.device("meta"):  # nor does a default device matter
+        grow_(model, model.res, seed=0, data=DATA)
+        assert branches_to_cut({"1x1": 0.01, "1xk": 0.2}, spread=0.02, threshold=0.1) == ["1x1"]
+    assert seeded == []
+
+
 def test_cutting_rules():
     rule = {"spread": 0.02, "threshold": 0.1}
     assert branches_to_cut({"1x1": 0.01, "1xk": 0.01, "kx1": 0.01}, **rule) == []

@@ -170,9 +170,9 @@ def _new_block(model: nn.Module, conv: nn.Conv2d, names: tuple[str, ...], seed: 
     like = nearest_batch_norm(model, conv)
     bn = new_norm(conv.out_channels, like, conv.weight)
     bn.requires_grad_(conv.weight.requires_grad).train(conv.training)
-    devices = [conv.weight.device] if conv.weight.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would also seed other devices, whose states are not restored.
+        torch.default_generator.manual_seed(seed)
         return branched(conv, names, method=METHOD, bn=bn, norm_like=like)
 
 
@@ -190,7 +190,7 @@ def _mean_weight(bn: nn.Module | None) -> float:
 
 def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: float) -> list[str]:
     """Return the branches below both the mean and the threshold; none if the weights differ too little."""
-    values = torch.tensor(list(weights.values()), dtype=torch.float64)
+    values = torch.tensor(list(weights.values()), dtype=torch.float64, device="cpu")
     if len(values) < 2 or not values.std() > spread:
         return []
     mean = float(values.mean())
