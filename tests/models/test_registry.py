@@ -7,8 +7,7 @@ from torch import nn
 
 import spatialgrad.models
 from spatialgrad.models import ModelInfo, create_model, list_models, model_info, register
-from spatialgrad.models.catalogue import CATALOGUE
-from spatialgrad.models.registry import _REGISTRY
+from spatialgrad.models.registry import _REGISTRY, CATALOGUE
 from support.imports import loaded_by
 
 NAMES = [
