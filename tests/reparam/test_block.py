@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
-from spatialgrad.reparam.absorb import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
 from spatialgrad.reparam.branch import BRANCH_NAMES
 from spatialgrad.reparam.kernels import Folded
+from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
 from support.reparam import randomize_, relative
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own

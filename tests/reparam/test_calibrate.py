@@ -3,7 +3,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.preserve import calibrate_
 from support.ranks import Failure
 from support.reparam import SmallNet, batches
 

@@ -12,15 +12,6 @@ from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, Foldabl
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import Folded, exact
 
-__all__ = [
-    "BranchedConv2d",
-    "Reparameterization",
-    "UnsupportedLayerError",
-    "branched",
-    "named_blocks",
-    "outer_modules",
-]
-
 
 class UnsupportedLayerError(ValueError):
     """Raised for a layer that a method cannot reparameterize; the message names the layer and the reason."""

@@ -31,8 +31,6 @@ from spatialgrad.reparam.kernels import (
     sequence_pointwise,
 )
 
-__all__ = ["BRANCH_NAMES", "Branch", "ConvBranch", "Foldable", "fold_conv", "new_branch", "new_norm", "unavailable"]
-
 BRANCH_NAMES = ("kxk", "1x1", "1xk", "kx1", "1x1_kxk", "1x1_avg", "identity")
 """All branches, in the order in which blocks hold them."""
 

@@ -8,24 +8,22 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.reparam.absorb import compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
 from spatialgrad.reparam.bn_tracing import following_batch_norms
-from spatialgrad.reparam.calibrate import calibrate_
 from spatialgrad.reparam.merging import default_tolerance, evaluate_block, largest_difference, probe_for
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import (
-    Predicate,
+from spatialgrad.reparam.preserve import calibrate_, compensate_, set_strength_
+from spatialgrad.reparam.surgery import (
     batch_norms,
+    growable,
+    hand_over_,
     nearest_batch_norm,
-    quiet_evaluation,
+    parameter_siblings,
     replace_module_,
     tied_parameters,
-    unwrap_model,
 )
-from spatialgrad.torch_utils.optimizers import growable, hand_over_, parameter_ids, parameter_siblings
-
-__all__ = ["reparameterize_"]
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.torch_utils.optimizers import parameter_ids
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +124,7 @@ def reparameterize_(
     for name, block, reference in references:
         _check_function(f"{config.name} in place of {name!r}", block, reference)
     if torch_optimizer is not None:
-        now, was = set(root.parameters()), set(before)
-        added = {p: siblings[p] for p in root.parameters() if p not in was and p.requires_grad}
-        hand_over_(torch_optimizer, root, added=added, removed=[p for p in before if p not in now])
+        hand_over_(torch_optimizer, root, before=before, siblings=siblings)
     logger.info("%s replaced %d convolutions: %s", config.name, len(layers), ", ".join(layers))
     return model
 

@@ -15,18 +15,6 @@ from torch import Tensor, nn
 
 from spatialgrad.reparam.kernels import centre
 
-__all__ = [
-    "ConvGeometry",
-    "KernelWindow",
-    "PaddingMode",
-    "Pads",
-    "conv_like",
-    "memory_format_of",
-    "pad2d",
-    "pad2d_with_value",
-    "split_pads",
-]
-
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 """The padding modes of torch's convolutions."""
 

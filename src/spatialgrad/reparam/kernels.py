@@ -12,19 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = [
-    "Folded",
-    "average_kernel",
-    "batch_norm_affine",
-    "centre",
-    "embed_kernel",
-    "exact",
-    "fold_affine",
-    "fold_batch_norm",
-    "identity_kernel",
-    "sequence_pointwise",
-]
-
 
 class Folded(NamedTuple):
     """A branch as one convolution: `weight` of shape (out, in / groups, height, width) and `bias` (out,)."""

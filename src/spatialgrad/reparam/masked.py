@@ -19,8 +19,6 @@ from spatialgrad.reparam.branch import Branch
 from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, memory_format_of, pad2d, split_pads
 from spatialgrad.reparam.kernels import Folded, embed_kernel, exact
 
-__all__ = ["Branches", "MaskedBranch", "equivalent_scaling"]
-
 Mask = tuple[tuple[int, ...], ...]
 
 

@@ -15,19 +15,6 @@ from spatialgrad.reparam.bn_tracing import forward_with
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
 
-__all__ = [
-    "Difference",
-    "MergeError",
-    "MergeReport",
-    "Merged",
-    "default_tolerance",
-    "evaluate_block",
-    "largest_difference",
-    "merge",
-    "merge_with_report",
-    "probe_for",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, Unsupp
 from spatialgrad.reparam.branch import BRANCH_NAMES, unavailable
 from spatialgrad.reparam.geometry import ConvGeometry
 
-__all__ = ["ACB", "DBB", "RepVGG"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ACB(Reparameterization):

@@ -10,32 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.reparam.absorb import absorb_, compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, branched
 from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unavailable
-from spatialgrad.reparam.calibrate import calibrate_
 from spatialgrad.reparam.dyrep.config import Score
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import batch_norm_affine, exact
+from spatialgrad.reparam.preserve import absorb_, calibrate_, compensate_, set_strength_
+from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
 from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, batch_norms, nearest_batch_norm, replace_module_, tied_parameters
-
-__all__ = [
-    "METHOD",
-    "SCORES",
-    "ScoreRecord",
-    "branch_weights",
-    "branches_to_cut",
-    "check_structure",
-    "core",
-    "cut_",
-    "grow_",
-    "grown_blocks",
-    "growth_points",
-    "rebuild_",
-    "structure_of",
-]
+from spatialgrad.torch_utils.modules import Predicate
 
 METHOD = "DyRep"
 _GROWING = ("kxk", "1x1_kxk")  # the branches whose full convolution can grow in turn

@@ -13,8 +13,6 @@ from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
 from spatialgrad.reparam.repopt.block import LayerScales, check_scales
 from spatialgrad.torch_utils.modules import named_convolutions
 
-__all__ = ["repopt_init_", "repopt_multipliers", "scales_of_state", "searched_scales"]
-
 SCALE = re.compile(r"(?P<layer>.+)\.branches\.(?P<branch>kxk|1x1|identity)\.scale")
 """The scales of a block in the state of a model."""
 

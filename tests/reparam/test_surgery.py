@@ -1,10 +1,13 @@
-"""Reparameterizing a network while an optimizer trains it."""
+"""Replacing parts of a network while an optimizer trains it."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, Branches, reparameterize_
+from spatialgrad.reparam.surgery import growable, hand_over_, replace_module_, sort_parameters_, tied_parameters
 from support.reparam import SmallNet, batches, train
 
 
@@ -112,3 +115,42 @@ def test_the_order_follows_from_the_structure():
     early = torch.optim.SGD(second.parameters(), lr=0.1)
     shapes = [[tuple(p.shape) for p in optimizer.param_groups[0]["params"]] for optimizer in (late, early)]
     assert shapes[0] == shapes[1]
+
+
+def test_a_module_is_replaced_wherever_it_is_registered():
+    old, new = nn.ReLU(), nn.Tanh()
+    model = nn.Sequential(old, nn.Sequential(old, nn.Identity()))
+    replace_module_(model, old, new)
+    assert model[0] is model[1][0] is new
+
+
+def test_tied_parameters():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert tied_parameters(model) == set()
+    model[1].weight = model[0].weight
+    assert tied_parameters(model) == {model[0].weight}
+
+
+def test_foreign_parameters_stay_at_the_end():
+    model = nn.Linear(2, 2)
+    foreign = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([foreign, model.bias, model.weight], lr=0.1)
+    sort_parameters_(optimizer, model)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(model.weight), id(model.bias), id(foreign)]
+
+
+def test_optimizers_that_can_grow():
+    weight = nn.Parameter(torch.zeros(1))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    assert growable(SimpleNamespace(optimizer=sgd)) is sgd
+    with pytest.raises(TypeError, match="got str"):
+        growable("sgd")
+    with pytest.raises(ValueError, match="LBFGS"):
+        growable(torch.optim.LBFGS([weight]))
+
+
+def test_a_newcomer_without_kin_is_refused():
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with pytest.raises(ValueError, match="'weight' belongs with"):
+        hand_over_(optimizer, model, before=[model.bias], siblings={model.weight: [model.bias]})
