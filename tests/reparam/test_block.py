@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
+from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, QARepVGG, RepVGG
 from spatialgrad.reparam.branch import BRANCH_NAMES
 from spatialgrad.reparam.kernels import Folded
 from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even k
 METHODS = {
     "acb": ACB(),
     "repvgg": RepVGG(),
+    "qarepvgg": QARepVGG(),
     "dbb": DBB(),
     "dbb-seven": DBB(branches=BRANCH_NAMES),
     "large": DBB(branches=("kxk", "1xk", "kx1", "1x1")),
@@ -74,7 +75,7 @@ def test_merging_is_exact_for_every_padding(method, mode, padding):
         check(random_block(config, conv), torch.randn(2, 4, 13, 14, dtype=torch.float64), 1e-10)
 
 
-@pytest.mark.parametrize("method", ["repvgg", "dbb", "branches"])
+@pytest.mark.parametrize("method", ["repvgg", "qarepvgg", "dbb", "branches"])
 @pytest.mark.parametrize("kernel", [(1, 7), (5, 1)])
 def test_one_dimensional_kernels_merge_where_the_method_can_divide_them(method, kernel):
     config = Branches(masks=[torch.ones(kernel), torch.eye(*kernel)]) if method == "branches" else METHODS[method]
@@ -86,7 +87,8 @@ def test_one_dimensional_kernels_merge_where_the_method_can_divide_them(method, 
 def test_convolutions_without_batch_norm_merge(method):
     conv = nn.Conv2d(4, 4, 3, padding=1, dtype=torch.float64)
     block = random_block(METHODS[method], conv, bn=False)
-    assert block.branches["kxk"].bn is None
+    assert block.norm is None
+    assert (block.branches["kxk"].bn is None) == (method != "qarepvgg")
     check(block, torch.randn(2, 4, 8, 8, dtype=torch.float64), 1e-10)
 
 
@@ -177,6 +179,7 @@ def test_blocks_are_made_of_named_branches():
     conv = nn.Conv2d(4, 4, 3, padding=1)
     assert list(ACB().build(conv, None).branches) == ["kxk", "1xk", "kx1"]
     assert list(RepVGG().build(conv, None).branches) == ["kxk", "1x1", "identity"]
+    assert list(QARepVGG().build(conv, None).branches) == ["kxk", "1x1", "identity"]
     assert list(DBB().build(conv, None).branches) == ["kxk", "1x1", "1x1_kxk", "1x1_avg"]
     assert "DBB: 4→4, kernel 3×3" in repr(DBB().build(conv, None))
 

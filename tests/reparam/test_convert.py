@@ -11,6 +11,7 @@ from spatialgrad.reparam import (
     DBB,
     BranchedConv2d,
     Branches,
+    QARepVGG,
     RepOpt,
     RepVGG,
     UnsupportedLayerError,
@@ -20,7 +21,13 @@ from spatialgrad.reparam import (
 )
 from support.reparam import SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
 
-METHODS = {"acb": ACB(), "repvgg": RepVGG(), "dbb": DBB(), "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)])}
+METHODS = {
+    "acb": ACB(),
+    "repvgg": RepVGG(),
+    "qarepvgg": QARepVGG(),
+    "dbb": DBB(),
+    "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)]),
+}
 X = torch.randn(4, 3, 10, 10)
 
 
@@ -120,8 +127,8 @@ def test_kernel_sizes_by_default_and_by_choice():
 @pytest.mark.parametrize(
     ("config", "kernel", "message"),
     [
-        (ACB(), (1, 7), r"ACB cannot replace '0'.*1×7 kernel has no smaller row or column"),
-        (RepVGG(), 1, r"RepVGG cannot replace '0'.*1×1 kernel contains no smaller one"),
+        (ACB(), (1, 7), r"ACB cannot give '0' the branch '1xk'.*1×7 kernel has no smaller row or column"),
+        (RepVGG(), 1, r"RepVGG cannot give '0' the branch '1x1'.*1×1 kernel contains no smaller one"),
         (DBB(), 1, r"DBB cannot give '0' the branch '1x1'"),
         (DBB(branches=("kxk", "1xk")), (5, 1), r"DBB cannot give '0' the branch '1xk'"),
     ],

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.reparam import ACB, DBB, Branches, DyRep, RepOpt, RepVGG, merge, reparameterize_
+from spatialgrad.reparam import ACB, DBB, Branches, DyRep, QARepVGG, RepOpt, RepVGG, merge, reparameterize_
 from spatialgrad.reparam.branch import BRANCH_NAMES
 from spatialgrad.reparam.geometry import memory_format_of
 from support.reparam import randomize_, relative
@@ -14,6 +14,7 @@ from support.reparam import randomize_, relative
 METHODS = {
     "acb": ACB(),
     "repvgg": RepVGG(),
+    "qarepvgg": QARepVGG(),
     "dbb": DBB(branches=BRANCH_NAMES),
     "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)]),
     "repopt": RepOpt(),

@@ -13,6 +13,7 @@ from spatialgrad.reparam import (
     BranchedConv2d,
     Branches,
     MergeError,
+    QARepVGG,
     RepVGG,
     merge,
     merge_with_report,
@@ -21,7 +22,13 @@ from spatialgrad.reparam import (
 )
 from support.reparam import SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
 
-METHODS = {"acb": ACB(), "repvgg": RepVGG(), "dbb": DBB(), "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)])}
+METHODS = {
+    "acb": ACB(),
+    "repvgg": RepVGG(),
+    "qarepvgg": QARepVGG(),
+    "dbb": DBB(),
+    "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)]),
+}
 X = torch.randn(4, 3, 10, 10)
 
 

@@ -20,6 +20,7 @@ PUBLIC = {
     "MergeError",
     "MergeReport",
     "Merged",
+    "QARepVGG",
     "RepOpt",
     "RepOptScaling",
     "RepVGG",

@@ -8,7 +8,7 @@ Branches are addressed by name:
 | `1x1`, `1xk`, `kx1` | the point, row or column through the kernel's centre, BatchNorm |
 | `1x1_kxk` | 1×1, BatchNorm, full kernel, BatchNorm |
 | `1x1_avg` | 1×1, BatchNorm, average over the kernel's window, BatchNorm |
-| `identity` | BatchNorm alone |
+| `identity` | BatchNorm alone, or nothing at all |
 """
 
 from abc import abstractmethod
@@ -197,32 +197,24 @@ class PointwiseAverageBranch(_PointwiseFirst):
 
 
 class IdentityBranch(Branch):
-    """The input itself, normalized by a BatchNorm."""
+    """The input itself, normalized by a BatchNorm if there is one."""
 
-    bn: _BatchNorm
-
-    def __init__(self, geometry: ConvGeometry, norm: Callable[[int], _BatchNorm]) -> None:
+    def __init__(self, geometry: ConvGeometry, bn: _BatchNorm | None) -> None:
         super().__init__()
-        self.geometry = geometry
-        self.bn = norm(geometry.out_channels)
+        self.geometry, self.bn = geometry, bn
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized input."""
-        pads = self.geometry.window_pads(self.geometry.point)
-        y: Tensor = self.bn(pad2d(x, pads, self.geometry.padding_mode))
-        return y
+        y = pad2d(x, self.geometry.window_pads(self.geometry.point), self.geometry.padding_mode)
+        return y if self.bn is None else self.bn(y)
 
     @torch.no_grad()
     def fold(self) -> Folded:
         """Return the identity kernel, with the BatchNorm."""
-        geometry = self.geometry
-        weight = identity_kernel(
-            geometry.in_channels,
-            geometry.kernel_size,
-            groups=geometry.groups,
-            device=exact(self.bn.weight).device,
-        )
-        return fold_batch_norm(Folded(weight, weight.new_zeros(len(weight))), self.bn)
+        geometry, device = self.geometry, "cpu" if self.bn is None else exact(self.bn.weight).device
+        weight = identity_kernel(geometry.in_channels, geometry.kernel_size, groups=geometry.groups, device=device)
+        folded = Folded(weight, weight.new_zeros(len(weight)))
+        return folded if self.bn is None else fold_batch_norm(folded, self.bn)
 
 
 def new_norm(channels: int, example: _BatchNorm | None, like: Tensor) -> _BatchNorm:
@@ -274,6 +266,6 @@ def new_branch(name: str, geometry: ConvGeometry, *, norm_like: _BatchNorm | Non
     if name == "1x1_avg":
         return PointwiseAverageBranch(geometry, norm, like)
     if name == "identity":
-        return IdentityBranch(geometry, norm)
+        return IdentityBranch(geometry, norm(geometry.out_channels))
     window = {"kxk": geometry.full, "1x1": geometry.point, "1xk": geometry.row, "kx1": geometry.column}[name]
     return ConvBranch(geometry, window, norm(geometry.out_channels), like=like)

@@ -22,7 +22,8 @@ class Folded(NamedTuple):
     def __add__(self, other: object) -> "Folded":
         if not isinstance(other, Folded):
             return NotImplemented
-        return Folded(self.weight + other.weight, self.bias + other.bias)
+        # An identity without parameters does not know the device of its block.
+        return Folded(self.weight + other.weight.to(self.weight), self.bias + other.bias.to(self.bias))
 
 
 def exact(tensor: Tensor) -> Tensor:

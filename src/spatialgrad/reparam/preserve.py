@@ -1,7 +1,7 @@
 """Let branches join a trained layer without changing its output: measure them, and absorb what they contribute."""
 
-from collections.abc import Generator, Iterable
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, cast
 
 import torch
@@ -45,8 +45,26 @@ def compensate_(block: BranchedConv2d) -> None:
 
 
 @torch.no_grad()
+def make_identity_(bn: _BatchNorm) -> None:
+    """Set weight and bias of a BatchNorm so that it returns its input in evaluation mode, in place."""
+    bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
+    bn.bias.copy_(cast("Tensor", bn.running_mean))
+
+
+@contextmanager
+def bypassed(norms: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Let BatchNorms return their inputs, while they still measure them."""
+    handles = [norm.register_forward_hook(lambda module, args, output: args[0]) for norm in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
 def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
-    """Add a kernel and bias to a convolution, a block or its `kxk` branch, in place.
+    """Add a kernel and bias to a convolution, the sum of a block's branches or its `kxk` branch, in place.
 
     Inside a block, the addend goes to the `kxk` branch. Before a BatchNorm, it is divided by the BatchNorm's scale. If
     this scale is so small that the kernel would blow up, as with zero-initialized BatchNorm weights, the BatchNorm's

@@ -15,7 +15,7 @@ from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unava
 from spatialgrad.reparam.dyrep.config import Score
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import batch_norm_affine, exact
-from spatialgrad.reparam.preserve import absorb_, calibrate_, compensate_, set_strength_
+from spatialgrad.reparam.preserve import absorb_, bypassed, calibrate_, compensate_, make_identity_, set_strength_
 from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
 from spatialgrad.torch_utils.loaders import Forward
@@ -135,17 +135,13 @@ def grow_(
     for name, branch in block.named_branches():
         if name != "kxk":
             set_strength_(branch, 0.0)
-    # While it is measured, the new BatchNorm returns its input: the network computes the same as before.
-    handle = bn.register_forward_hook(lambda module, args, output: args[0])
     try:
-        calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
+        with bypassed([bn]):  # the network computes the same as before
+            calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
     except BaseException:
         replace_module_(model, block, conv)
         raise
-    finally:
-        handle.remove()
-    bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
-    bn.bias.copy_(cast("Tensor", bn.running_mean))
+    make_identity_(bn)
     compensate_(block)
     return block
 
