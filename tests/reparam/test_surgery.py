@@ -16,15 +16,8 @@ def grouped(model):
     stem = [p for n, p in model.named_parameters() if n.startswith("stem.")]
     matrices = [p for n, p in model.named_parameters() if p.ndim > 1 and not n.startswith("stem.")]
     vectors = [p for n, p in model.named_parameters() if p.ndim == 1 and not n.startswith("stem.")]
-    return torch.optim.SGD(
-        [
-            {"params": matrices, "weight_decay": 1e-2},
-            {"params": vectors, "weight_decay": 0.0},
-            {"params": stem, "lr": 0.001, "weight_decay": 1e-2},
-        ],
-        lr=0.1,
-        momentum=0.9,
-    )
+    groups = [{"params": matrices, "weight_decay": 1e-2}, {"params": vectors}, {"params": stem, "lr": 0.001}]
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
 
 def group_of(optimizer, parameter):
@@ -39,12 +32,7 @@ def test_new_parameters_join_the_groups_of_their_layer():
     everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert sorted(everything) == sorted(id(p) for p in model.parameters())
     for name, parameter in model.named_parameters():
-        if name.startswith("stem.") and parameter.ndim > 1:
-            expected = 2
-        elif parameter.ndim > 1:
-            expected = 0
-        else:
-            expected = 1
+        expected = 1 if parameter.ndim == 1 else 2 if name.startswith("stem.") else 0
         assert group_of(optimizer, parameter) == expected, name
 
 
