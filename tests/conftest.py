@@ -23,6 +23,12 @@ def _seeded():
 
 
 @pytest.fixture(scope="session")
+def device(request):
+    """The device that tests run on: cpu, or as in ``pytest --device cuda``."""
+    return torch.device(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
 def data_folder():
     """The folder of real data sets, or a skip that says how to get it."""
     folder = os.environ.get("SPATIALGRAD_DATA")
@@ -45,6 +51,10 @@ def four_ranks():
     ranks = Ranks(4)
     yield ranks
     ranks.stop()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", help="device of the tests that take one, such as cuda or mps")
 
 
 def pytest_configure(config):

@@ -8,7 +8,7 @@ import pytest
 
 from spatialgrad.train import read_config
 from support.common import python_environment
-from support.outside import user_module  # noqa: F401 (fixture)
+from support.external import user_module  # noqa: F401 (fixture)
 
 
 @pytest.fixture(autouse=True)

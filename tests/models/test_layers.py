@@ -72,32 +72,23 @@ def assert_he(layer, name):
 
 SLIM = list_models("*-slim") + list_models("*-linear")
 HE = list_models("resnet*-imagenet") + list_models("pyramidnet*")
-ZOO = [name for name in list_models() if name not in [*SLIM, *HE, *list_models("convnext*")]]
 
 
-@pytest.mark.parametrize("name", ZOO)
-def test_networks_of_the_cifar_zoo_have_torch_s_default(name):
-    for path, layer in weighted_layers(create_model(name, width=0.25)):
-        assert_torch_default(layer, path)
+@pytest.mark.parametrize("name", [name for name in list_models() if not name.startswith("convnext")])
+def test_initialisation_is_that_of_the_published_code(name):
+    """He convolutions in ImageNet, pyramid and slim networks, torch's default in the CIFAR zoo.
 
-
-@pytest.mark.parametrize("name", HE)
-def test_imagenet_and_pyramid_networks_have_he_convolutions_and_a_default_classifier(name):
-    model = create_model(name, width=0.25)
-    for path, layer in weighted_layers(model, nn.Conv2d):
-        assert_he(layer, path)
-    assert_torch_default(model.fc, "fc")
-
-
-@pytest.mark.parametrize("name", SLIM)
-def test_slim_networks_have_he_convolutions_and_linear_layers_by_fan_out(name):
-    model = create_model(name, width=0.25, num_classes=100)
-    for path, layer in weighted_layers(model, nn.Conv2d):
-        assert_he(layer, path)
-    for path, layer in weighted_layers(model, nn.Linear):
-        assert_uniform(layer.weight, 1 / math.sqrt(layer.out_features), path)
-        assert layer.weight.abs().max().item() > 0.9 / math.sqrt(layer.out_features)
-        assert not layer.bias.any(), path
+    Slim networks draw their linear layers by fan-out.
+    """
+    for path, layer in weighted_layers(create_model(name, width=0.25, num_classes=100)):
+        if isinstance(layer, nn.Conv2d) and name in [*SLIM, *HE]:
+            assert_he(layer, path)
+        elif name in SLIM:
+            assert_uniform(layer.weight, 1 / math.sqrt(layer.out_features), path)
+            assert layer.weight.abs().max().item() > 0.9 / math.sqrt(layer.out_features)
+            assert not layer.bias.any(), path
+        else:
+            assert_torch_default(layer, path)
 
 
 @pytest.mark.parametrize("name", list_models(task=None))

@@ -1,49 +1,125 @@
-"""Names, options and errors of the registry."""
+"""Names, sizes, options and errors of the registry."""
 
 import importlib
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 import spatialgrad.models
 from spatialgrad.models import ModelInfo, create_model, list_models, model_info, register
-from spatialgrad.models.catalogue import CATALOGUE
-from spatialgrad.models.registry import _REGISTRY
+from spatialgrad.models.registry import _REGISTRY, CATALOGUE
+from spatialgrad.reparam import count
 from support.imports import loaded_by
 
-NAMES = [
-    "convnext-atto",
-    "convnext-atto-imagenet",
-    "mobilenetv2",
-    "preactresnet18",
-    "preactresnet34",
-    "pyramidnet110-a48",
-    "pyramidnet110-a84",
-    "pyramidnet110-a270",
-    "resnet18",
-    "resnet18-imagenet",
-    "resnet34",
-    "resnet34-imagenet",
-    "resnet50",
-    "resnet50-imagenet",
-    "seresnet18",
-    "seresnet34",
-    "shufflenet",
-    "vgg11",
-    "vgg11-linear",
-    "vgg11-slim",
-    "vgg13",
-    "vgg13-slim",
-    "vgg16",
-    "vgg16-slim",
-    "vgg19",
-    "vgg19-slim",
-    "xception",
-]
+# Parameters and multiply-accumulates of one image, at the default input size and number of classes. Those of the
+# ImageNet networks are torchvision's; PSPNet and the pose ResNet add heads to these, counted by hand.
+SIZES = {
+    "convnext-atto": (3_405_180, 44_317_440),
+    "convnext-atto-imagenet": (3_695_520, 547_332_480),
+    "mobilenetv2": (2_369_380, 64_947_264),
+    "poseresnet18": (15_376_464, 3_861_905_408),
+    "poseresnet34": (25_484_624, 6_277_824_512),
+    "poseresnet50": (33_999_440, 7_234_125_824),
+    "preactresnet18": (11_222_244, 555_468_800),
+    "preactresnet34": (21_334_116, 1_159_448_576),
+    "pspnet18": (16_764_262, 133_407_735_488),
+    "pspnet34": (26_872_422, 216_988_819_136),
+    "pspnet50": (48_956_262, 350_004_969_152),
+    "pyramidnet110-a48": (1_778_556, 403_819_264),
+    "pyramidnet110-a84": (3_913_536, 772_177_168),
+    "pyramidnet110-a270": (28_511_307, 4_718_009_464),
+    "resnet18": (11_220_132, 555_468_800),
+    "resnet18-imagenet": (11_689_512, 1_814_073_344),
+    "resnet34": (21_328_292, 1_159_448_576),
+    "resnet34-imagenet": (21_797_672, 3_663_761_408),
+    "resnet50": (23_705_252, 1_298_014_208),
+    "resnet50-imagenet": (25_557_032, 4_089_184_256),
+    "seresnet18": (11_314_012, 555_555_840),
+    "seresnet34": (21_498_000, 1_159_605_760),
+    "shufflenet": (1_012_108, 41_693_952),
+    "vgg11": (28_518_244, 172_048_384),
+    "vgg11-linear": (9_274_532, 152_815_616),
+    "vgg11-slim": (9_799_844, 153_339_904),
+    "vgg13": (28_703_140, 247_545_856),
+    "vgg13-slim": (9_721_892, 228_575_232),
+    "vgg16": (34_015_396, 332_480_512),
+    "vgg16-slim": (15_032_868, 313_509_888),
+    "vgg19": (39_327_652, 417_415_168),
+    "vgg19-slim": (20_343_844, 398_444_544),
+    "xception": (21_013_988, 1_129_865_728),
+}
+# As the literature gives them, rounded.
+PUBLISHED_SIZES = {
+    "resnet18-imagenet": (11.7e6, 1.81e9),
+    "resnet34-imagenet": (21.8e6, 3.66e9),
+    "resnet50-imagenet": (25.6e6, 4.09e9),
+    "convnext-atto-imagenet": (3.7e6, 0.547e9),
+    "vgg16-slim": (15e6, 313e6),
+    "poseresnet50": (34.0e6, 7.23e9),
+}
+# Images, classes and name of the task by the end or start of a network's name.
+KINDS = {
+    "pspnet": ((713, 713), 19, "segmentation"),
+    "poseresnet": ((256, 256), 16, "pose"),
+    "-imagenet": ((224, 224), 1000, "classification"),
+    "": ((32, 32), 100, "classification"),
+}
+INF = math.inf
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_network_of_the_paper_is_there_and_numbers_count_up():
-    assert list_models() == NAMES
+def kind(name):
+    return next(kind for part, kind in KINDS.items() if name.startswith(part) or name.endswith(part))
+
+
+def size(name, width=1.0, **options):
+    """Parameters and multiply-accumulates for one image, without allocating the weights."""
+    with torch.device("meta"):
+        return count(create_model(name, width=width, **options), (3, *model_info(name).input_size))
+
+
+def test_every_network_is_there_and_numbers_count_up():
+    assert list_models(task=None) == list(SIZES)
+    for task in ("classification", "segmentation", "pose"):
+        assert list_models(task=task) == [name for name in SIZES if kind(name)[2] == task]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_is_known_about_a_network(name):
+    info = model_info(name)
+    assert info.name == name
+    assert name in importlib.import_module(f"spatialgrad.models.{info.family}").NETWORKS
+    assert name.startswith(info.family.replace("_", ""))
+    assert (info.input_size, info.num_classes, info.task) == kind(name)
+    assert "arXiv:" in info.paper
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_parameters_and_multiply_accumulates(name):
+    assert size(name) == SIZES[name]
+    if name in PUBLISHED_SIZES:
+        assert SIZES[name] == pytest.approx(PUBLISHED_SIZES[name], rel=0.0025)
+    options = {"layers": 20} if name.startswith("pyramidnet") else {}  # 110 layers widen in the same way
+    for smaller, larger in pairwise(size(name, width, **options) for width in (0.125, 0.25, 1.0)):
+        assert smaller.parameters < larger.parameters
+        assert smaller.macs < larger.macs
+    with torch.device("meta"):
+        for width in (0.01, 0.1, 0.3, 0.77):
+            outputs = create_model(name, width=width, **options).eval()(torch.empty(1, 3, 64, 64))
+            assert outputs.shape[:2] == (1, model_info(name).num_classes)
+
+
+@pytest.mark.parametrize("page", ["models", "segmentation", "pose"])
+def test_the_documentation_gives_these_sizes(page):
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\d,]+) \| ([\d,]+) \|", (DOCS / f"{page}.md").read_text(), flags=re.M)
+    documented = {name: tuple(int(n.replace(",", "")) for n in numbers) for name, *numbers in rows}
+    task = page if page != "models" else "classification"
+    assert documented == {name: SIZES[name] for name in list_models(task=task)}
 
 
 @pytest.mark.parametrize(
@@ -61,50 +137,23 @@ def test_a_pattern_selects_names(pattern, expected):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "nearest"),
-    [("vgg-16-slim", "vgg16-slim"), ("ResNet18", "resnet18"), ("mobilenet_v2", "mobilenetv2")],
-)
-def test_an_unknown_name_suggests_the_nearest(wrong, nearest):
-    with pytest.raises(ValueError, match=f"unknown model '{wrong}'; did you mean .*'{nearest}'"):
-        create_model(wrong)
-
-
-def test_a_name_unlike_any_other_points_to_the_list():
-    with pytest.raises(ValueError, match=r"unknown model 'qqq'; list_models\(task=None\)"):
-        create_model("qqq")
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
+    ("name", "options", "message"),
     [
-        ("num_classes", 0),
-        ("in_channels", 0),
-        ("width", 0.0),
-        ("width", -1.0),
-        ("width", float("nan")),
-        ("width", float("inf")),
+        ("vgg-16-slim", {}, "unknown model 'vgg-16-slim'; did you mean .*'vgg16-slim'"),
+        ("ResNet18", {}, "unknown model 'ResNet18'; did you mean .*'resnet18'"),
+        ("mobilenet_v2", {}, "unknown model 'mobilenet_v2'; did you mean .*'mobilenetv2'"),
+        ("qqq", {}, r"unknown model 'qqq'; list_models\(task=None\)"),
+        ("vgg11", {"num_classes": 0}, "num_classes must be .*, not 0"),
+        ("vgg11", {"in_channels": 0}, "in_channels must be .*, not 0"),
+        *(("vgg11", {"width": width}, f"width must be .*, not {width}") for width in (0.0, -1.0, INF, math.nan)),
+        ("shufflenet", {"groups": 5}, r"groups must be one of \[1, 2, 3, 4, 8\], not 5"),
+        *(("pyramidnet110-a48", {"layers": n}, f"6n \\+ 2 .*, not {n}") for n in (109, 2, 0)),
+        ("vgg11", {"groups": 3}, "groups"),
     ],
 )
-def test_numbers_out_of_range_are_named(option, value):
-    with pytest.raises(ValueError, match=f"{option} must be .*, not {value}"):
-        create_model("vgg11", **{option: value})
-
-
-def test_an_option_of_another_network_is_refused():
-    with pytest.raises(TypeError, match="groups"):
-        create_model("vgg11", groups=3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_known_about_a_network(name):
-    info = model_info(name)
-    imagenet = name.endswith("-imagenet")
-    assert info.name == name
-    assert name in importlib.import_module(f"spatialgrad.models.{info.family}").NETWORKS
-    assert name.startswith(info.family)
-    assert info.input_size == ((224, 224) if imagenet else (32, 32))
-    assert info.num_classes == (1000 if imagenet else 100)
-    assert "arXiv:" in info.paper
+def test_wrong_names_and_options_are_refused(name, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        create_model(name, **options)
 
 
 def test_the_catalogue_has_every_network_of_every_family():

@@ -33,50 +33,33 @@ class Dynamic(Net):
         return super().forward(x)
 
 
-class Variant(nn.Module):
-    """One convolution and one BatchNorm, with something between, beside or around them."""
+# What a forward pass does with a convolution and a BatchNorm, and whether the two belong together.
+VARIANTS = {
+    "activation between": (lambda m, x: m.bn(F.relu(m.conv(x))), False),
+    "in-place between": (lambda m, x: m.bn(m.conv(x).relu_()), False),
+    "also read by a sum": (lambda m, x: (y := m.conv(x), m.bn(y) + y)[1], False),
+    "also returned": (lambda m, x: (y := m.conv(x), m.bn(y)), False),
+    "norm also of another": (lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), False),
+    "norm of the sum": (lambda m, x: m.bn(m.conv(x) + m.other(x)), False),
+    "twice, once without": (lambda m, x: m.conv(m.bn(m.conv(x))), False),
+    "twice, each with the norm": (lambda m, x: m.bn(m.conv(m.bn(m.conv(x)))), True),
+}
 
-    def __init__(self, kind):
+
+class Variant(nn.Module):
+    def __init__(self, forward):
         super().__init__()
-        self.kind = kind
+        self.run = forward
         self.conv = nn.Conv2d(4, 4, 3, padding=1)
         self.other = nn.Conv2d(4, 4, 3, padding=1)
         self.bn = nn.BatchNorm2d(4)
-        self.identity = nn.Identity()
 
     def forward(self, x):
-        y = self.conv(x)
-        if self.kind == "activation between":
-            return self.bn(F.relu(y))
-        if self.kind == "in-place between":
-            return self.bn(y.relu_())
-        if self.kind == "also read by a sum":
-            return self.bn(y) + y
-        if self.kind == "also returned":
-            return self.bn(y), y
-        if self.kind == "norm also of another":
-            return self.bn(y) + self.bn(self.other(x))
-        if self.kind == "norm of the sum":
-            return self.bn(y + self.other(x))
-        if self.kind == "twice, each with the norm":
-            return self.bn(self.conv(self.bn(y)))
-        if self.kind == "twice, once without":
-            return self.conv(self.bn(y))
-        if self.kind == "its shape is read":
-            return self.bn(y).reshape(y.shape[0], -1)
-        raise ValueError(self.kind)
+        return self.run(self, x)
 
 
-NOT = [
-    "activation between",
-    "in-place between",
-    "also read by a sum",
-    "also returned",
-    "norm also of another",
-    "norm of the sum",
-    "twice, once without",
-]
 X = torch.randn(2, 4, 6, 6)
+both_ways = pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
 
 
 def find(model, example_inputs=None):
@@ -84,33 +67,25 @@ def find(model, example_inputs=None):
     return following_batch_norms(model, convs, example_inputs)
 
 
-@pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
+@both_ways
 def test_the_forward_pass_decides_not_the_order_of_registration(example):
     model = Net()
     assert find(model, example) == {"conv_a": model.bn_a, "conv_b": model.bn_b}
 
 
-@pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
-@pytest.mark.parametrize("kind", NOT)
-def test_a_batch_norm_that_is_not_the_only_reader_does_not_count(kind, example):
-    found = find(Variant(kind), example)
-    assert found["conv"] is None
-
-
-@pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
-def test_a_shared_pair_counts(example):
-    model = Variant("twice, each with the norm")
-    assert find(model, example)["conv"] is model.bn
+@both_ways
+@pytest.mark.parametrize("kind", VARIANTS)
+def test_a_batch_norm_counts_if_it_reads_nothing_else_and_nothing_else_reads(kind, example):
+    forward, belong = VARIANTS[kind]
+    model = Variant(forward)
+    found = find(model, example)
+    assert found["conv"] is (model.bn if belong else None)
+    assert ("other" in found) == ("other" in kind or ("sum" in kind and "norm" in kind))  # if it is called at all
 
 
 def test_reading_a_shape_does_not_disturb_when_watched():
-    model = Variant("its shape is read")
+    model = Variant(lambda m, x: (y := m.conv(x), m.bn(y).reshape(y.shape[0], -1))[1])
     assert find(model, X)["conv"] is model.bn
-
-
-@pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
-def test_convolutions_that_are_not_called_are_missing(example):
-    assert "other" not in find(Variant("activation between"), example)
 
 
 def test_what_cannot_be_traced_is_an_error_that_names_the_layer_and_the_way_out():
@@ -183,7 +158,7 @@ class Subclass(nn.BatchNorm2d):
         return F.relu(super().forward(x))
 
 
-@pytest.mark.parametrize("example", [None, X], ids=["traced", "watched"])
+@both_ways
 def test_a_subclass_that_may_do_more_is_not_taken(example):
     assert find(nn.Sequential(nn.Conv2d(4, 4, 3), Subclass(4)), example) == {"0": None}
 

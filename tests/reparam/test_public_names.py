@@ -6,37 +6,14 @@ from torch import nn
 from spatialgrad import reparam
 from support.imports import loaded_by
 
-PUBLIC = {
-    "ACB",
-    "Adjustment",
-    "BranchedConv2d",
-    "Branches",
-    "Count",
-    "DBB",
-    "Difference",
-    "DyRep",
-    "DyRepConfig",
-    "LayerScales",
-    "MergeError",
-    "MergeReport",
-    "Merged",
-    "RepOpt",
-    "RepOptScaling",
-    "RepVGG",
-    "Reparameterization",
-    "ScalesSummary",
-    "UnsupportedLayerError",
-    "count",
-    "equivalent_scaling",
-    "explain_scales",
-    "merge",
-    "merge_with_report",
-    "named_blocks",
-    "reparameterize_",
-    "repopt_init_",
-    "repopt_multipliers",
-    "searched_scales",
-}
+PUBLIC = set(
+    """
+    ACB Adjustment BranchedConv2d Branches Count DBB Difference DyRep DyRepConfig LayerScales MergeError MergeReport
+    Merged QARepVGG RepOpt RepOptScaling RepVGG Reparameterization ScalesSummary UnsupportedLayerError count
+    equivalent_scaling explain_scales merge merge_with_report named_blocks reparameterize_ repopt_init_
+    repopt_multipliers searched_scales
+    """.split()
+)
 
 
 def test_inventory():

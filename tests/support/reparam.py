@@ -5,6 +5,18 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from spatialgrad.reparam import ACB, DBB, Branches, QARepVGG, RepOpt, RepVGG
+
+METHODS = {
+    "acb": ACB(),
+    "repvgg": RepVGG(),
+    "qarepvgg": QARepVGG(),
+    "dbb": DBB(),
+    "branches": Branches(masks=[[[1, 1, 1], [1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]]),
+    "repopt": RepOpt(),
+}
+"""Every method that converts a network, for 3×3 kernels."""
+
 
 @torch.no_grad()
 def randomize_(model):
@@ -59,7 +71,7 @@ class SmallNet(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def batches(count, size=8, side=10, classes=5, seed=0, dtype=torch.float32):
+def batches(count, size=8, side=10, classes=5, seed=0, dtype=torch.float32, device="cpu"):
     """Fixed random images whose classes can be learned."""
     generator = torch.Generator().manual_seed(seed)
     prototypes = torch.randn(classes, 3, side, side, generator=generator, dtype=dtype)
@@ -67,7 +79,7 @@ def batches(count, size=8, side=10, classes=5, seed=0, dtype=torch.float32):
     for _ in range(count):
         labels = torch.randint(0, classes, (size,), generator=generator)
         noise = torch.randn(size, 3, side, side, generator=generator, dtype=dtype)
-        found.append((prototypes[labels] + noise, labels))
+        found.append(((prototypes[labels] + noise).to(device), labels.to(device)))
     return found
 
 

@@ -10,8 +10,6 @@ from spatialgrad.torch_utils.modules import (
     named_convolutions,
     plain_name,
     quiet_evaluation,
-    replace_module_,
-    tied_parameters,
     unwrap_model,
 )
 
@@ -61,17 +59,3 @@ def test_buffers_are_put_back_into_their_places_even_after_an_error():
         disturb()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [buffer.data_ptr() for buffer in model.buffers()] == places
-
-
-def test_a_module_is_replaced_wherever_it_is_registered():
-    old, new = nn.ReLU(), nn.Tanh()
-    model = nn.Sequential(old, nn.Sequential(old, nn.Identity()))
-    replace_module_(model, old, new)
-    assert model[0] is model[1][0] is new
-
-
-def test_tied_parameters():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    assert tied_parameters(model) == set()
-    model[1].weight = model[0].weight
-    assert tied_parameters(model) == {model[0].weight}

@@ -4,10 +4,7 @@ from torch import nn
 
 from spatialgrad.torch_utils.optimizers import (
     act_on_gradients,
-    growable,
-    hand_over_,
     parameter_ids,
-    sort_parameters_,
     unwrap_optimizer,
     unwrap_optimizers,
 )
@@ -95,26 +92,3 @@ class TestActingOnGradients:
         self.double_before_step(optimizer, weight)
         optimizer.step(closure)
         assert seen == [2, 2]
-
-
-def test_foreign_parameters_stay_at_the_end():
-    model = nn.Linear(2, 2)
-    foreign = nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([foreign, model.bias, model.weight], lr=0.1)
-    sort_parameters_(optimizer, model)
-    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(model.weight), id(model.bias), id(foreign)]
-
-
-def test_optimizers_that_can_grow(sgd, weight):
-    assert growable(Wrapper(sgd)) is sgd
-    with pytest.raises(TypeError, match="got str"):
-        growable("sgd")
-    with pytest.raises(ValueError, match="LBFGS"):
-        growable(torch.optim.LBFGS([weight]))
-
-
-def test_a_newcomer_without_kin_is_refused():
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with pytest.raises(ValueError, match="'weight' belongs with"):
-        hand_over_(optimizer, model, added={model.weight: [model.bias]})

@@ -23,7 +23,7 @@ from spatialgrad.train import (
     resume,
 )
 from support.data_files import write_tree
-from support.outside import user_module  # noqa: F401 (fixture)
+from support.external import user_module  # noqa: F401 (fixture)
 from support.training import SILENT, assert_resumes, quietly, stop_at, tiny
 
 OWN = {"name": "usernets:build"}

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from spatialgrad.cli.importing import importing
 from spatialgrad.cli.rows import Rows
-from spatialgrad.models.outside.errors import ModelError, describe_error
-from spatialgrad.models.outside.names import FORMS, is_outside
+from spatialgrad.models.external import FORMS, ModelError, describe_error, is_external
 from spatialgrad.models.registry import list_models, model_info
 from spatialgrad.train.config.groups import ModelConfig
 from spatialgrad.train.config.options import METHOD_NAMES
@@ -40,7 +39,7 @@ def model_list(pattern: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metav
         raise ConfigError(f"{pattern}: {error}") from error
     if not names:
         raise ConfigError(f"no network matches {pattern!r}; `spatialgrad model list` shows those of the package")
-    if is_outside(pattern):
+    if is_external(pattern):
         print("\n".join(names))
         return
     for name in names:
@@ -95,7 +94,7 @@ def model_show(
     shape = "×".join(map(str, size))
     try:
         plain = count(model, size)
-    except Exception as error:  # a network from outside may raise anything
+    except Exception as error:  # an external network may raise anything
         raise ConfigError(
             f"{name} does not accept images of {shape} ({describe_error(error)}); try another --image-size"
         ) from error
@@ -139,7 +138,7 @@ def _describe(conv: Any, model: nn.Module, name: str) -> tuple[str, str, str]:
 def _image_size(name: str, model: nn.Module, wanted: int | None) -> tuple[int, int]:
     if wanted is not None:
         return wanted, wanted
-    if not is_outside(name):
+    if not is_external(name):
         return model_info(name).input_size
     # timm's networks say what they are designed for.
     known: Any = getattr(model, "default_cfg", None)

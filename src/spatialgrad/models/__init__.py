@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from spatialgrad.models.catalogue import ModelInfo
     from spatialgrad.models.convnext import ConvNeXt
+    from spatialgrad.models.external import ModelError
     from spatialgrad.models.mobilenetv2 import MobileNetV2
-    from spatialgrad.models.outside.errors import ModelError
     from spatialgrad.models.pose_resnet import PoseResNet
     from spatialgrad.models.preactresnet import PreActResNet
     from spatialgrad.models.pspnet import PSPNet
     from spatialgrad.models.pyramidnet import PyramidNet
-    from spatialgrad.models.registry import create_model, list_models, model_info, register
+    from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
     from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
     from spatialgrad.models.resnet_encoder import EncoderWeightsError, ResNetEncoder, load_encoder_
     from spatialgrad.models.seresnet import SEBasicBlock

@@ -1,16 +1,21 @@
-"""Networks by name: `create_model` and `list_models`, and `model_info` for those of the package."""
+"""Networks by name: `create_model`, `list_models` and `model_info`.
+
+Names and facts are known without building a network, and so without PyTorch. To add a network, write or extend a file
+of this folder with `NETWORKS`, and name it in `CATALOGUE`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from spatialgrad.models.catalogue import CATALOGUE, ModelInfo
-from spatialgrad.models.outside.errors import ModelError
-from spatialgrad.models.outside.names import FORMS, is_outside
-from spatialgrad.models.outside.wanted import Wanted
+from spatialgrad.models.external import FORMS, ModelError, build_external, is_external, list_external
 from spatialgrad.torch_utils.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,6 +24,108 @@ if TYPE_CHECKING:
 
 NOT_PRETRAINED = "there are no pre-trained weights for {name}; use a network of timm or torchvision"
 """Why a network of the package cannot be pre-trained."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInfo:
+    """What the registry knows about one network."""
+
+    name: str
+    """The name that `create_model` takes."""
+    family: str
+    """Name of the family and of its module in `spatialgrad.models`."""
+    build: Callable[..., nn.Module]
+    """Builds the network from `num_classes`, `width`, `in_channels` and the options of the network."""
+    paper: str
+    """The paper that introduced the network."""
+    input_size: tuple[int, int] = (32, 32)
+    """Height and width of the images that the network is designed for."""
+    num_classes: int = 100
+    """Default number of classes."""
+    task: str = "classification"
+    """Task of the network: `classification`, `segmentation` or `pose`."""
+
+
+def _build(family: str, name: str, **arguments: object) -> nn.Module:
+    network: nn.Module = import_module(f"spatialgrad.models.{family}").NETWORKS[name](**arguments)
+    return network
+
+
+def _family(
+    family: str,
+    names: str,
+    *,
+    paper: str,
+    input_size: tuple[int, int] = (32, 32),
+    num_classes: int = 100,
+    task: str = "classification",
+) -> list[ModelInfo]:
+    """The networks of a family, named with spaces between them."""
+    return [
+        ModelInfo(
+            name=name,
+            family=family,
+            build=partial(_build, family, name),
+            paper=paper,
+            input_size=input_size,
+            num_classes=num_classes,
+            task=task,
+        )
+        for name in names.split()
+    ]
+
+
+_CONVNEXT = "Liu, Mao, Wu, Feichtenhofer, Darrell & Xie, CVPR 2022, arXiv:2201.03545"
+_RESNET = "He, Zhang, Ren & Sun, CVPR 2016, arXiv:1512.03385"
+
+CATALOGUE: tuple[ModelInfo, ...] = (
+    *_family(
+        "vgg",
+        "vgg11 vgg13 vgg16 vgg19 vgg11-slim vgg13-slim vgg16-slim vgg19-slim vgg11-linear",
+        paper="Simonyan & Zisserman, ICLR 2015, arXiv:1409.1556",
+    ),
+    *_family("resnet", "resnet18 resnet34 resnet50", paper=_RESNET),
+    *_family(
+        "resnet",
+        "resnet18-imagenet resnet34-imagenet resnet50-imagenet",
+        paper=_RESNET,
+        input_size=(224, 224),
+        num_classes=1000,
+    ),
+    *_family("seresnet", "seresnet18 seresnet34", paper="Hu, Shen & Sun, CVPR 2018, arXiv:1709.01507"),
+    *_family(
+        "preactresnet",
+        "preactresnet18 preactresnet34",
+        paper="He, Zhang, Ren & Sun, ECCV 2016, arXiv:1603.05027",
+    ),
+    *_family(
+        "pyramidnet",
+        "pyramidnet110-a48 pyramidnet110-a84 pyramidnet110-a270",
+        paper="Han, Kim & Kim, CVPR 2017, arXiv:1610.02915",
+    ),
+    *_family("mobilenetv2", "mobilenetv2", paper="Sandler, Howard, Zhu, Zhmoginov & Chen, CVPR 2018, arXiv:1801.04381"),
+    *_family("convnext", "convnext-atto", paper=_CONVNEXT),
+    *_family("convnext", "convnext-atto-imagenet", paper=_CONVNEXT, input_size=(224, 224), num_classes=1000),
+    *_family("shufflenet", "shufflenet", paper="Zhang, Zhou, Lin & Sun, CVPR 2018, arXiv:1707.01083"),
+    *_family("xception", "xception", paper="Chollet, CVPR 2017, arXiv:1610.02357"),
+    *_family(
+        "pspnet",
+        "pspnet18 pspnet34 pspnet50",
+        paper="Zhao, Shi, Qi, Wang & Jia, CVPR 2017, arXiv:1612.01105",
+        input_size=(713, 713),
+        num_classes=19,
+        task="segmentation",
+    ),
+    *_family(
+        "pose_resnet",
+        "poseresnet18 poseresnet34 poseresnet50",
+        paper="Xiao, Wu & Wei, ECCV 2018, arXiv:1804.06208",
+        input_size=(256, 256),
+        num_classes=16,
+        task="pose",
+    ),
+)
+"""The networks of the package."""
 _REGISTRY = {info.name: info for info in CATALOGUE}
 
 
@@ -26,9 +133,9 @@ def register(info: ModelInfo) -> None:
     """Add a network to the registry.
 
     Raises:
-        ValueError: If the name is taken, or has a colon as those of networks from outside the package do.
+        ValueError: If the name is taken, or has a colon as those of external networks do.
     """
-    if is_outside(info.name):
+    if is_external(info.name):
         raise ValueError(f"the name {info.name!r} must not contain a colon, which stands for {FORMS}")
     if info.name in _REGISTRY:
         raise ValueError(f"a model named {info.name!r} is already registered")
@@ -68,10 +175,8 @@ def list_models(pattern: str | None = None, *, task: str | None = "classificatio
         >>> list_models("vgg*-slim")
         ['vgg11-slim', 'vgg13-slim', 'vgg16-slim', 'vgg19-slim']
     """
-    if pattern is not None and is_outside(pattern):
-        from spatialgrad.models.outside.build import list_outside
-
-        return sorted(list_outside(pattern), key=_natural_key) if task in (None, "classification") else []
+    if pattern is not None and is_external(pattern):
+        return sorted(list_external(pattern), key=_natural_key) if task in (None, "classification") else []
     names = [
         name
         for name, info in _REGISTRY.items()
@@ -111,7 +216,7 @@ def create_model(
         **options: Further keyword arguments of the network's class or function, such as `dropout` of `VGG`.
 
     Raises:
-        ModelError: If a network from outside the package cannot be built.
+        ModelError: If an external network cannot be built.
         ValueError: If the name is unknown or a number is out of range.
 
     Example:
@@ -127,13 +232,12 @@ def create_model(
         raise ValueError(f"in_channels must be at least 1, not {in_channels}")
     if not (math.isfinite(width) and width > 0):
         raise ValueError(f"width must be a positive number, not {width}")
-    if is_outside(name):
+    if is_external(name):
         if width != 1:
             raise ModelError(f"width must be 1, not {width}: it scales the networks of this package only", "width")
-        from spatialgrad.models.outside.build import build_outside
-
-        wanted = Wanted(num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options)
-        return build_outside(name, wanted)
+        return build_external(
+            name, num_classes=num_classes, in_channels=in_channels, pretrained=pretrained, options=options
+        )
     info = model_info(name)
     if pretrained:
         raise ModelError(NOT_PRETRAINED.format(name=name), "pretrained")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spatialgrad.reparam.dyrep.controller import Adjustment, DyRep
     from spatialgrad.reparam.masked import Branches, equivalent_scaling
     from spatialgrad.reparam.merging import Difference, Merged, MergeError, MergeReport, merge, merge_with_report
-    from spatialgrad.reparam.methods import ACB, DBB, RepVGG
+    from spatialgrad.reparam.methods import ACB, DBB, QARepVGG, RepVGG
     from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
     from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
     from spatialgrad.reparam.repopt.multiply import RepOptScaling
@@ -35,6 +35,7 @@ __all__ = [
     "MergeError",
     "MergeReport",
     "Merged",
+    "QARepVGG",
     "RepOpt",
     "RepOptScaling",
     "RepVGG",

@@ -10,16 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, Foldable, fold_conv, new_branch, unavailable
 from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.reparam.kernels import Folded, exact
-
-__all__ = [
-    "BranchedConv2d",
-    "Reparameterization",
-    "UnsupportedLayerError",
-    "branched",
-    "named_blocks",
-    "outer_modules",
-]
+from spatialgrad.reparam.kernels import Folded, exact, fold_batch_norm
 
 
 class UnsupportedLayerError(ValueError):
@@ -37,6 +28,7 @@ class BranchedConv2d(Foldable):
         branches: The branches by name.
         method: Name of the method, for messages and `repr`.
         bias: Bias to add to the sum, for branches that have none.
+        norm: BatchNorm of the sum, for methods that have one.
     """
 
     def __init__(
@@ -46,11 +38,13 @@ class BranchedConv2d(Foldable):
         *,
         method: str,
         bias: nn.Parameter | None = None,
+        norm: _BatchNorm | None = None,
     ) -> None:
         super().__init__()
         self.geometry, self.method = geometry, method
         self.branches = nn.ModuleDict(branches)
         self.register_parameter("bias", bias)
+        self.norm = norm
         self.merged: nn.Conv2d | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,7 +57,9 @@ class BranchedConv2d(Foldable):
         y = first(x)
         for branch in others:
             y = y + branch(x)
-        return y if self.bias is None else y + self.bias.view(-1, 1, 1)
+        if self.bias is not None:
+            y = y + self.bias.view(-1, 1, 1)
+        return y if self.norm is None else self.norm(y)
 
     def named_branches(self) -> Iterator[tuple[str, Branch]]:
         """Iterate over the branches and their names; there are none once the block is deployed."""
@@ -79,22 +75,24 @@ class BranchedConv2d(Foldable):
         folded = first
         for other in others:
             folded = folded + other
-        return folded if self.bias is None else Folded(folded.weight, folded.bias + exact(self.bias))
+        if self.bias is not None:
+            folded = Folded(folded.weight, folded.bias + exact(self.bias))
+        return folded if self.norm is None else fold_batch_norm(folded, self.norm)
 
     @torch.no_grad()
     def to_conv(self) -> nn.Conv2d:
         """Return the plain convolution that computes the same as this block in evaluation mode."""
         like = next(parameter for parameter in self.parameters() if parameter.ndim == 4)
-        biased = self.bias is not None or any(branch.has_bias for _, branch in self.named_branches())
         if self.merged is not None:
             biased = self.merged.bias is not None
+        else:
+            biased = any(branch.has_bias for _, branch in self.named_branches())
+            biased = biased or self.bias is not None or self.norm is not None
         conv = self.geometry.empty_conv(bias=biased, like=like)
         folded = self.fold()
         conv.weight.copy_(folded.weight)
         if conv.bias is not None:
             conv.bias.copy_(folded.bias)
-        if like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous():
-            conv = cast("nn.Conv2d", conv.to(memory_format=torch.channels_last))  # type: ignore[call-overload]
         conv.requires_grad_(any(parameter.requires_grad for parameter in self.parameters()))
         return conv.train(self.training)
 
@@ -103,7 +101,7 @@ class BranchedConv2d(Foldable):
         if self.merged is None:
             self.merged = self.to_conv()
             self.branches = nn.ModuleDict()
-            self.bias = None
+            self.bias = self.norm = None
 
     def extra_repr(self) -> str:
         """Return the method and the geometry of the replaced convolution."""

@@ -18,8 +18,6 @@ from torch.utils._pytree import tree_leaves
 from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
 from spatialgrad.torch_utils.modules import quiet_evaluation
 
-__all__ = ["following_batch_norms", "forward_with"]
-
 _Consumers = dict[nn.Module, set[nn.Module | None]]
 """The consumers of each convolution's output: BatchNorms, or None for anything else."""
 

@@ -8,7 +8,7 @@ Branches are addressed by name:
 | `1x1`, `1xk`, `kx1` | the point, row or column through the kernel's centre, BatchNorm |
 | `1x1_kxk` | 1×1, BatchNorm, full kernel, BatchNorm |
 | `1x1_avg` | 1×1, BatchNorm, average over the kernel's window, BatchNorm |
-| `identity` | BatchNorm alone |
+| `identity` | BatchNorm alone, or nothing at all |
 """
 
 from abc import abstractmethod
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d, pad2d_with_value
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, conv_like, pad2d, pad2d_with_value
 from spatialgrad.reparam.kernels import (
     Folded,
     average_kernel,
@@ -30,8 +30,6 @@ from spatialgrad.reparam.kernels import (
     identity_kernel,
     sequence_pointwise,
 )
-
-__all__ = ["BRANCH_NAMES", "Branch", "ConvBranch", "Foldable", "fold_conv", "new_branch", "new_norm", "unavailable"]
 
 BRANCH_NAMES = ("kxk", "1x1", "1xk", "kx1", "1x1_kxk", "1x1_avg", "identity")
 """All branches, in the order in which blocks hold them."""
@@ -125,15 +123,7 @@ class _PointwiseFirst(Branch):
     def __init__(self, geometry: ConvGeometry, width: int, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
         super().__init__()
         self.geometry = geometry
-        self.pointwise = nn.Conv2d(
-            geometry.in_channels,
-            width,
-            1,
-            groups=geometry.groups,
-            bias=False,
-            device=like.device,
-            dtype=like.dtype,
-        )
+        self.pointwise = conv_like(like, geometry.in_channels, width, 1, groups=geometry.groups)
         self.inner_bn = norm(width)
 
     def padded(self, x: Tensor) -> Tensor:
@@ -158,7 +148,8 @@ class PointwiseConvBranch(_PointwiseFirst):
     def __init__(self, geometry: ConvGeometry, norm: Callable[[int], _BatchNorm], like: Tensor) -> None:
         super().__init__(geometry, geometry.in_channels, norm, like)
         with torch.no_grad():
-            self.pointwise.weight.copy_(identity_kernel(geometry.in_channels, groups=geometry.groups))
+            weight = self.pointwise.weight
+            weight.copy_(identity_kernel(geometry.in_channels, groups=geometry.groups, device=exact(weight).device))
         self.conv = geometry.new_conv(geometry.kernel_size, like=like)
         self.bn = norm(geometry.out_channels)
 
@@ -206,32 +197,24 @@ class PointwiseAverageBranch(_PointwiseFirst):
 
 
 class IdentityBranch(Branch):
-    """The input itself, normalized by a BatchNorm."""
+    """The input itself, normalized by a BatchNorm if there is one."""
 
-    bn: _BatchNorm
-
-    def __init__(self, geometry: ConvGeometry, norm: Callable[[int], _BatchNorm]) -> None:
+    def __init__(self, geometry: ConvGeometry, bn: _BatchNorm | None) -> None:
         super().__init__()
-        self.geometry = geometry
-        self.bn = norm(geometry.out_channels)
+        self.geometry, self.bn = geometry, bn
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized input."""
-        pads = self.geometry.window_pads(self.geometry.point)
-        y: Tensor = self.bn(pad2d(x, pads, self.geometry.padding_mode))
-        return y
+        y = pad2d(x, self.geometry.window_pads(self.geometry.point), self.geometry.padding_mode)
+        return y if self.bn is None else self.bn(y)
 
     @torch.no_grad()
     def fold(self) -> Folded:
         """Return the identity kernel, with the BatchNorm."""
-        geometry = self.geometry
-        weight = identity_kernel(
-            geometry.in_channels,
-            geometry.kernel_size,
-            groups=geometry.groups,
-            device=exact(self.bn.weight).device,
-        )
-        return fold_batch_norm(Folded(weight, weight.new_zeros(len(weight))), self.bn)
+        geometry, device = self.geometry, "cpu" if self.bn is None else exact(self.bn.weight).device
+        weight = identity_kernel(geometry.in_channels, geometry.kernel_size, groups=geometry.groups, device=device)
+        folded = Folded(weight, weight.new_zeros(len(weight)))
+        return folded if self.bn is None else fold_batch_norm(folded, self.bn)
 
 
 def new_norm(channels: int, example: _BatchNorm | None, like: Tensor) -> _BatchNorm:
@@ -272,7 +255,7 @@ def new_branch(name: str, geometry: ConvGeometry, *, norm_like: _BatchNorm | Non
         name: One of `BRANCH_NAMES`.
         geometry: The convolution that the block stands for.
         norm_like: A BatchNorm whose type and settings the new ones get.
-        like: A tensor with the dtype and device of the new convolutions.
+        like: A weight with the dtype, device and memory format of the new convolutions.
     """
 
     def norm(channels: int) -> _BatchNorm:
@@ -283,6 +266,6 @@ def new_branch(name: str, geometry: ConvGeometry, *, norm_like: _BatchNorm | Non
     if name == "1x1_avg":
         return PointwiseAverageBranch(geometry, norm, like)
     if name == "identity":
-        return IdentityBranch(geometry, norm)
+        return IdentityBranch(geometry, norm(geometry.out_channels))
     window = {"kxk": geometry.full, "1x1": geometry.point, "1xk": geometry.row, "kx1": geometry.column}[name]
     return ConvBranch(geometry, window, norm(geometry.out_channels), like=like)

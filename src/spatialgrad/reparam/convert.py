@@ -1,31 +1,30 @@
 """`reparameterize_`: replace the convolutions of a model by blocks with branches."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.reparam.absorb import compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
 from spatialgrad.reparam.bn_tracing import following_batch_norms
-from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.branch import ConvBranch
 from spatialgrad.reparam.merging import default_tolerance, evaluate_block, largest_difference, probe_for
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import (
-    Predicate,
+from spatialgrad.reparam.preserve import bypassed, calibrate_, compensate_, make_identity_, set_strength_
+from spatialgrad.reparam.surgery import (
     batch_norms,
+    growable,
+    hand_over_,
     nearest_batch_norm,
-    quiet_evaluation,
+    parameter_siblings,
     replace_module_,
     tied_parameters,
-    unwrap_model,
 )
-from spatialgrad.torch_utils.optimizers import growable, hand_over_, parameter_ids, parameter_siblings
-
-__all__ = ["reparameterize_"]
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.torch_utils.optimizers import parameter_ids
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ def reparameterize_(
 
     Args:
         model: Any model.
-        config: `ACB()`, `RepVGG()`, `DBB()`, `Branches(masks=...)` or `RepOpt()`.
+        config: `ACB()`, `RepVGG()`, `QARepVGG()`, `DBB()`, `Branches(masks=...)` or `RepOpt()`.
         include: Predicate ``(name, module) -> bool`` that selects `torch.nn.Conv2d` layers; by default those that the
             method's paper replaces.
         exclude: Predicate for layers to leave out.
@@ -114,21 +113,20 @@ def reparameterize_(
             references.append((name, block, reference))
 
     kept = [block for _, block, _ in references if "kxk" in block.branches]  # others preserve it by construction
+    weights = {conv.weight: conv.weight.detach().clone() for conv, _ in layers.values()} if data is not None else {}
     try:
-        _measure_(root, kept, data, batches, forward)
+        _preserve_(root, kept, {bn for _, bn in layers.values()}, data, batches, forward)
     except BaseException:
         for new, old_module in undo:
             if old_module is not None:
                 replace_module_(root, new, old_module)
+        for weight, value in weights.items():
+            weight.data.copy_(value)
         raise
-    for block in kept:
-        compensate_(block)
     for name, block, reference in references:
         _check_function(f"{config.name} in place of {name!r}", block, reference)
     if torch_optimizer is not None:
-        now, was = set(root.parameters()), set(before)
-        added = {p: siblings[p] for p in root.parameters() if p not in was and p.requires_grad}
-        hand_over_(torch_optimizer, root, added=added, removed=[p for p in before if p not in now])
+        hand_over_(torch_optimizer, root, before=before, siblings=siblings)
     logger.info("%s replaced %d convolutions: %s", config.name, len(layers), ", ".join(layers))
     return model
 
@@ -222,16 +220,32 @@ def _was_trained(bn: _BatchNorm | None) -> bool:
     return bool(bn.running_mean.any() or (bn.running_var != 1).any())
 
 
-def _measure_(
-    root: nn.Module, blocks: Sequence[BranchedConv2d], data: Any, batches: int | None, forward: Forward | None
+def _preserve_(
+    root: nn.Module,
+    blocks: Sequence[BranchedConv2d],
+    old_norms: Collection[_BatchNorm | None],
+    data: Any,
+    batches: int | None,
+    forward: Forward | None,
 ) -> None:
-    """Measure the statistics of all new branches, if there is data."""
+    """Let blocks compute what their convolutions computed, and measure all new BatchNorms if there is data."""
     new = [branch for block in blocks for name, branch in block.named_branches() if name != "kxk" and branch.bn]
+    full = [cast("ConvBranch", block.branches["kxk"]).bn for block in blocks]
+    inner = [norm for norm in full if norm is not None and norm not in old_norms]
     if data is not None and new:
         for branch in new:
             set_strength_(branch, 0.0)  # the new branches are measured, but contribute nothing yet
         norms = [norm for branch in new for norm in batch_norms(branch)]
         calibrate_(root, norms, data, batches=batches, forward=forward)
+    for norm in inner:
+        make_identity_(norm)
+    for block in blocks:
+        compensate_(block)
+    if data is not None and inner:
+        with bypassed(inner):
+            calibrate_(root, inner, data, batches=batches, forward=forward)
+        for norm in inner:
+            make_identity_(norm)
 
 
 def _check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> None:

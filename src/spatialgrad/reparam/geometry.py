@@ -7,14 +7,13 @@ full convolution's and is aligned with it, borders included, for any stride, pad
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spatialgrad.reparam.kernels import centre
-
-__all__ = ["ConvGeometry", "KernelWindow", "PaddingMode", "Pads", "pad2d", "pad2d_with_value", "split_pads"]
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 """The padding modes of torch's convolutions."""
@@ -117,7 +116,8 @@ class ConvGeometry:
 
     def new_conv(self, kernel_size: tuple[int, int], *, padding: tuple[int, int] = (0, 0), like: Tensor) -> nn.Conv2d:
         """Return a freshly initialized convolution without bias, with the channels and strides of this geometry."""
-        return nn.Conv2d(
+        return conv_like(
+            like,
             self.in_channels,
             self.out_channels,
             kernel_size,
@@ -125,9 +125,6 @@ class ConvGeometry:
             padding=padding,
             dilation=self.dilation,
             groups=self.groups,
-            bias=False,
-            device=like.device,
-            dtype=like.dtype,
         )
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
@@ -145,7 +142,31 @@ class ConvGeometry:
             device="meta",
             dtype=like.dtype,
         )
-        return conv.to_empty(device=like.device)
+        return _in_format_of(like, conv.to_empty(device=like.device))
+
+
+def conv_like(
+    like: Tensor, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], **settings: Any
+) -> nn.Conv2d:
+    """Return a freshly initialized convolution without bias, with the device, dtype and memory format of a weight.
+
+    The initial weights are drawn on the CPU: a seed gives the same ones on every device.
+    """
+    device = "meta" if like.is_meta else "cpu"
+    conv = nn.Conv2d(in_channels, out_channels, kernel_size, bias=False, device=device, dtype=like.dtype, **settings)
+    return _in_format_of(like, conv.to(like.device))
+
+
+def _in_format_of(like: Tensor, conv: nn.Conv2d) -> nn.Conv2d:
+    return cast("nn.Conv2d", conv.to(memory_format=memory_format_of(like)))  # type: ignore[call-overload]
+
+
+def memory_format_of(tensor: Tensor) -> torch.memory_format:
+    """Return the memory format of a map or weight: channels last, or else contiguous.
+
+    The strides decide, because 1×1 kernels are contiguous in both formats.
+    """
+    return torch.channels_last if tensor.stride(1) < tensor.stride(3) else torch.contiguous_format
 
 
 def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
@@ -163,7 +184,8 @@ def pad2d(x: Tensor, pads: Pads, mode: str = "zeros") -> Tensor:
     grow = [max(pad, 0) for pad in pads]
     crop = [min(pad, 0) for pad in pads]
     if any(grow):
-        x = F.pad(x, grow, mode=mode)
+        # Circular padding returns maps in torch's default format.
+        x = F.pad(x, grow, mode=mode).contiguous(memory_format=memory_format_of(x))
     return F.pad(x, crop) if any(crop) else x
 
 
@@ -175,6 +197,7 @@ def pad2d_with_value(x: Tensor, value: Tensor, pads: Pads) -> Tensor:
     batch, channels, height, width = x.shape
     value = value.to(x.dtype).view(1, channels, 1, 1)
     # One write of the border value and one of the map: half the passes of `pad(x - value) + value`.
-    padded = value.expand(batch, channels, top + height + bottom, left + width + right).clone()
+    padded = value.expand(batch, channels, top + height + bottom, left + width + right)
+    padded = padded.clone(memory_format=memory_format_of(x))
     padded[..., top : top + height, left : left + width] = x
     return padded

@@ -12,19 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = [
-    "Folded",
-    "average_kernel",
-    "batch_norm_affine",
-    "centre",
-    "embed_kernel",
-    "exact",
-    "fold_affine",
-    "fold_batch_norm",
-    "identity_kernel",
-    "sequence_pointwise",
-]
-
 
 class Folded(NamedTuple):
     """A branch as one convolution: `weight` of shape (out, in / groups, height, width) and `bias` (out,)."""
@@ -35,7 +22,8 @@ class Folded(NamedTuple):
     def __add__(self, other: object) -> "Folded":
         if not isinstance(other, Folded):
             return NotImplemented
-        return Folded(self.weight + other.weight, self.bias + other.bias)
+        # An identity without parameters does not know the device of its block.
+        return Folded(self.weight + other.weight.to(self.weight), self.bias + other.bias.to(self.bias))
 
 
 def exact(tensor: Tensor) -> Tensor:

@@ -16,10 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError
 from spatialgrad.reparam.branch import Branch
-from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d, split_pads
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, memory_format_of, pad2d, split_pads
 from spatialgrad.reparam.kernels import Folded, embed_kernel, exact
-
-__all__ = ["Branches", "MaskedBranch", "equivalent_scaling"]
 
 Mask = tuple[tuple[int, ...], ...]
 
@@ -40,7 +38,7 @@ class Branches(Reparameterization):
     takes_batch_norm: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        tensors = [torch.as_tensor(mask) for mask in self.masks]
+        tensors = [torch.as_tensor(mask, device="cpu") for mask in self.masks]
         if not tensors:
             raise ValueError("Branches requires at least one mask.")
         for number, tensor in enumerate(tensors):
@@ -87,6 +85,7 @@ class Branches(Reparameterization):
         branches: dict[str, Branch] = {}
         for number, mask in enumerate(masks):
             branch = MaskedBranch(geometry, mask.to(conv.weight))
+            branch.to(memory_format=memory_format_of(conv.weight))  # type: ignore[call-overload]
             branch.weight.copy_(branch.crop(share * mask))
             branch.weight.requires_grad_(conv.weight.requires_grad)
             branches[f"mask{number}"] = branch

@@ -15,19 +15,6 @@ from spatialgrad.reparam.bn_tracing import forward_with
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
 
-__all__ = [
-    "Difference",
-    "MergeError",
-    "MergeReport",
-    "Merged",
-    "default_tolerance",
-    "evaluate_block",
-    "largest_difference",
-    "merge",
-    "merge_with_report",
-    "probe_for",
-]
-
 logger = logging.getLogger(__name__)
 
 
@@ -180,6 +167,6 @@ def probe_for(conv: nn.Conv2d | BranchedConv2d) -> Tensor:
     rows = max((height - 1) * down + 1 + 3 * geometry.stride[0], top + 1, bottom + 1)
     columns = max((width - 1) * across + 1 + 3 * geometry.stride[1], left + 1, right + 1)
     like = next(conv.parameters())
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator)
+    generator = torch.Generator("cpu").manual_seed(0)
+    probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator, device="cpu")
     return probe.to(device=like.device, dtype=like.dtype)

@@ -20,7 +20,14 @@ from spatialgrad.sgs.dependence.mutual_information import mutual_information_fac
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
 from spatialgrad.sgs.scaling import NO_DEPENDENCE, check_k, check_range, scaling_and_mean
-from spatialgrad.torch_utils.distributed import all_reduce_, collective_device, highest, is_distributed, local_part
+from spatialgrad.torch_utils.distributed import (
+    all_reduce_,
+    collective_device,
+    highest,
+    is_distributed,
+    local_part,
+    raise_together,
+)
 from spatialgrad.torch_utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
 from spatialgrad.torch_utils.modules import Convolution, gathering, input_of, keeping_buffers, quiet_evaluation
 from spatialgrad.torch_utils.numbers import is_count
@@ -327,7 +334,7 @@ def measure_batches(
                 handles = [observer.register() for observer in measurement.observers(training_only=False)]
                 try:
                     for index in range(rounds):
-                        _raise_together(error, group)
+                        raise_together(error, group)
                         gather()
                         if index < len(kept):
                             try:
@@ -337,7 +344,7 @@ def measure_batches(
                 finally:
                     for handle in handles:
                         handle.remove()
-                _raise_together(error, group)
+                raise_together(error, group)
                 if rounds == 0:
                     raise ValueError("The loader is empty: there is no batch to measure.")
                 measurement.end_pass()
@@ -350,15 +357,6 @@ def _limits(S: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest S of the channels that carry information; 0 if there is none."""
     usable = S.flatten(1)
     return torch.aminmax(torch.where(usable.isnan().any(1, keepdim=True), 0.0, usable))
-
-
-def _raise_together(error: BaseException | None, group: dist.ProcessGroup | None) -> None:
-    """Raise this process's error; the other processes raise, too, as they would wait for this one."""
-    failed = highest(int(error is not None), group)
-    if error is not None:
-        raise error
-    if failed:
-        raise RuntimeError("Another process failed while measuring its batches; see its error.")
 
 
 def _parts_of(layer: ScaledLayer, max_channels: int | None) -> list[Part]:

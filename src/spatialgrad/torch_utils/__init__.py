@@ -1,8 +1,8 @@
 """Torch plumbing that knows nothing of the method.
 
-- `modules`: look through wrappers, run a model without side effects, replace parts of it
+- `modules`: look through wrappers, run a model without side effects
 - `loaders`: read the same few batches repeatedly, move and identify batches
-- `optimizers`: look through wrappers, act on gradients before a step, exchange parameters
+- `optimizers`: look through wrappers, act on gradients before a step
 - `optimizer_trial`: find out how an optimizer treats gradients
 - `distributed`: the collectives that the package uses
 - `memory_format`: networks that are not safe with their channels last in memory

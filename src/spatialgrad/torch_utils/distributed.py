@@ -52,6 +52,15 @@ def highest(value: int, group: dist.ProcessGroup | None = None) -> int:
     return int(flag)
 
 
+def raise_together(error: BaseException | None, group: dist.ProcessGroup | None = None) -> None:
+    """Raise this process's error, if any; all other processes raise, too, as they would wait for this one."""
+    failed = highest(int(error is not None), group)
+    if error is not None:
+        raise error
+    if failed:
+        raise RuntimeError("Another process failed in this step; see its error.")
+
+
 def check_agreement(values: Mapping[str, Any], group: dist.ProcessGroup | None = None) -> None:
     """Raise `ValueError` on all processes unless all of them have the same values.
 

@@ -1,17 +1,15 @@
-"""Modules: look through wrappers, run a model without side effects, and replace parts of it."""
+"""Modules: look through wrappers, and run a model without side effects."""
 
 from __future__ import annotations
 
 import itertools
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Predicate = Callable[[str, nn.Module], bool]
@@ -170,48 +168,6 @@ def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a module's input, given the arguments of its call."""
     # A subclass may give its input another name.
     return args[0] if args else next(iter(kwargs.values()), None)
-
-
-# Surgery
-
-
-def replace_module_(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
-    """Replace a module by another one, everywhere in the model where it is registered."""
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child is old:
-                parent._modules[name] = new
-
-
-def tied_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters that several modules hold: replacing one of these would untie them."""
-    holders = Counter(
-        parameter for module in model.modules() for parameter in module._parameters.values() if parameter is not None
-    )
-    return {parameter for parameter, count in holders.items() if count > 1}
-
-
-def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """Return all BatchNorms inside a module."""
-    return [part for part in module.modules() if isinstance(part, _BatchNorm)]
-
-
-def nearest_batch_norm(model: nn.Module, layer: nn.Module) -> _BatchNorm | None:
-    """Return the next BatchNorm after a layer in the order of registration, or else the last one before it.
-
-    Good enough to copy settings from (kind, epsilon, parameter group). Whether it follows the layer in the forward
-    pass is a different question.
-    """
-    inside = set(layer.modules())
-    before: _BatchNorm | None = None
-    seen = False
-    for module in model.modules():
-        seen = seen or module is layer
-        if isinstance(module, nn.BatchNorm2d | nn.SyncBatchNorm) and module not in inside:
-            if seen:
-                return module
-            before = module
-    return before
 
 
 def _unwrapping(model: nn.Module) -> list[nn.Module]:

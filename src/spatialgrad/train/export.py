@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from spatialgrad.models.outside.errors import describe_error
+from spatialgrad.models.external import describe_error
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError

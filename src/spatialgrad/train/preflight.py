@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.models.outside.errors import describe_error
-from spatialgrad.models.outside.names import is_outside
+from spatialgrad.models.external import describe_error
+from spatialgrad.models.external import is_external as is_outside
 from spatialgrad.sgs.apply_mode import resolve_apply
 from spatialgrad.torch_utils.modules import quiet_evaluation
 from spatialgrad.train.config.groups import TrainConfig

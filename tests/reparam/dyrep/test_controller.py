@@ -1,5 +1,7 @@
 import copy
+import dataclasses
 import io
+import json
 
 import pytest
 import torch
@@ -11,24 +13,32 @@ from spatialgrad.reparam import Adjustment, DyRep, DyRepConfig, count, merge, me
 from spatialgrad.reparam.dyrep.growth import grown_blocks
 from support.reparam import SmallNet, batches, evaluate, relative, train
 
-DATA = batches(4)
-X = torch.cat([x for x, _ in DATA])
-
 
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
 
 
-def small(config=None, **choice):
-    model = SmallNet()
-    optimizer = sgd(model)
-    return model, optimizer, DyRep(model, optimizer, config or DyRepConfig(interval=1), **choice)
+@pytest.fixture
+def images(data):
+    return torch.cat([x for x, _ in data])
 
 
-def test_scores_are_the_mean_of_gradient_times_weight():
+@pytest.fixture
+def small(device):
+    """Build a small network, its optimizer and its controller."""
+
+    def build(config=None, **choice):
+        model = SmallNet().to(device)
+        optimizer = sgd(model)
+        return model, optimizer, DyRep(model, optimizer, config or DyRepConfig(interval=1), **choice)
+
+    return build
+
+
+def test_scores_are_the_mean_of_gradient_times_weight(small, data):
     model, optimizer, dyrep = small()
     expected = 0.0
-    for x, y in DATA[:2]:
+    for x, y in data[:2]:
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         expected += (model.res.weight.grad * model.res.weight).sum().item() / 2
@@ -38,9 +48,9 @@ def test_scores_are_the_mean_of_gradient_times_weight():
 
 
 @pytest.mark.parametrize("score", ["snip", "gradient-norm"])
-def test_other_scores(score):
+def test_other_scores(score, small, data):
     model, _, dyrep = small(DyRepConfig(score=score))
-    x, y = DATA[0]
+    x, y = data[0]
     F.cross_entropy(model(x), y).backward()
     dyrep.record()
     gradient, weight = model.res.weight.grad, model.res.weight
@@ -48,11 +58,11 @@ def test_other_scores(score):
     assert dyrep.scores["res"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_the_highest_score_grows():
+def test_the_highest_score_grows(small, data):
     model, optimizer, dyrep = small()
-    train(model, optimizer, DATA)
+    train(model, optimizer, data)
     scores = dyrep.scores
-    adjustment = dyrep.adjust(DATA)
+    adjustment = dyrep.adjust(data)
     assert adjustment.grown == max(scores, key=scores.get)
     assert adjustment.scores == scores
     assert adjustment.changed
@@ -62,49 +72,50 @@ def test_the_highest_score_grows():
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_scores_that_are_not_finite_do_not_grow(value):
+def test_scores_that_are_not_finite_do_not_grow(value, small, data):
     for broken in ("stem", "down", "res"):  # the first, one in between, and the last
         model, optimizer, dyrep = small()
-        train(model, optimizer, DATA[:1])
+        train(model, optimizer, data[:1])
         model.get_submodule(broken).weight.grad.fill_(value)
         dyrep.record()
         scores = dyrep.scores
         assert not -1e30 < scores.pop(broken) < 1e30
-        assert dyrep.adjust(DATA).grown == max(scores, key=scores.get)
+        assert dyrep.adjust(data).grown == max(scores, key=scores.get)
 
 
-def test_without_a_finite_score_nothing_grows():
+def test_without_a_finite_score_nothing_grows(small, data, images):
     model, optimizer, dyrep = small()
-    train(model, optimizer, DATA[:1])
+    train(model, optimizer, data[:1])
     for conv in (model.stem, model.down, model.res):
         conv.weight.grad.fill_(float("nan"))
     dyrep.record()
-    before = evaluate(model, X)
-    adjustment = dyrep.adjust(DATA)
+    before = evaluate(model, images)
+    adjustment = dyrep.adjust(data)
     assert adjustment.grown is None
     assert not adjustment.changed
-    assert torch.equal(evaluate(model, X), before)
+    assert torch.equal(evaluate(model, images), before)
 
 
-def test_every_growth_has_random_weights_of_its_own():
+def test_every_growth_has_random_weights_of_its_own(images, device):
     convolutions = [nn.Conv2d(4, 4, 3, padding=1) for _ in range(2)]
     model = nn.Sequential(nn.Conv2d(3, 4, 1), convolutions[0], nn.BatchNorm2d(4), convolutions[1], nn.BatchNorm2d(4))
+    model.to(device)
     dyrep = DyRep(model, sgd(model), DyRepConfig(interval=1, max_depth=1))
     grown = []
     for _ in range(2):
         for conv in convolutions:
             conv.weight.grad = torch.ones_like(conv.weight)
         dyrep.record()
-        grown.append(dyrep.adjust(X).grown)
+        grown.append(dyrep.adjust(images).grown)
     assert sorted(grown) == ["1", "3"]
     first, second = (model.get_submodule(name).branches["1x1"].conv.weight for name in grown)
     assert first.shape == second.shape
     assert not torch.equal(first, second)
 
 
-def test_scores_of_steps_with_a_closure():
+def test_scores_of_steps_with_a_closure(small, data):
     model, optimizer, dyrep = small()
-    x, y = DATA[0]
+    x, y = data[0]
 
     def closure():
         optimizer.zero_grad()
@@ -119,20 +130,20 @@ def test_scores_of_steps_with_a_closure():
     assert dyrep.scores != by_position
 
 
-def test_adjusting_without_a_step_is_an_error():
+def test_adjusting_without_a_step_is_an_error(small, data):
     model, optimizer, dyrep = small()
     with pytest.raises(RuntimeError, match="No score was recorded"):
-        dyrep.adjust(DATA)
-    train(model, optimizer, DATA[:1])
-    dyrep.adjust(DATA)
+        dyrep.adjust(data)
+    train(model, optimizer, data[:1])
+    dyrep.adjust(data)
     with pytest.raises(RuntimeError, match="No score was recorded"):
-        dyrep.adjust(DATA)
+        dyrep.adjust(data)
     dyrep.detach()
-    train(model, optimizer, DATA[:1])
+    train(model, optimizer, data[:1])
     assert dyrep.scores == {}
 
 
-def test_schedule():
+def test_schedule(small):
     _, _, dyrep = small(DyRepConfig())
     assert [epoch for epoch in range(600) if dyrep.due(epoch)] == list(range(15, 501, 15))
     _, _, dyrep = small(DyRepConfig(interval=5, until=10))
@@ -151,39 +162,39 @@ def test_models_that_cannot_grow_are_refused():
         DyRep(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
 
 
-def test_selection():
+def test_selection(small, data):
     model, optimizer, dyrep = small(include=lambda name, module: name != "stem", exclude=lambda name, m: name == "res")
-    train(model, optimizer, DATA[:2])
+    train(model, optimizer, data[:2])
     assert set(dyrep.scores) == {"down"}
-    dyrep.adjust(DATA)
-    train(model, optimizer, DATA[:2])
+    dyrep.adjust(data)
+    train(model, optimizer, data[:2])
     assert set(dyrep.scores) == {"down.branches.kxk.conv", "down.branches.1x1_kxk.conv"}
 
 
-def test_compiled_models_are_looked_through():
-    model = SmallNet()
+def test_compiled_models_are_looked_through(data, images, device):
+    model = SmallNet().to(device)
     optimizer = sgd(model)
     compiled = torch.compile(model, backend="eager")
     dyrep = DyRep(compiled, optimizer)
-    train(compiled, optimizer, DATA[:2])
-    expected = evaluate(model, X)
-    dyrep.adjust(DATA)
-    assert relative(expected, evaluate(compiled, X)) < 1e-4
-    train(compiled, optimizer, DATA[:2])
+    train(compiled, optimizer, data[:2])
+    expected = evaluate(model, images)
+    dyrep.adjust(data)
+    assert relative(expected, evaluate(compiled, images)) < 1e-4
+    train(compiled, optimizer, data[:2])
     assert all("." in name or name in ("stem", "down", "res") for name in dyrep.scores)
     assert any("branches" in name for name in dyrep.scores)
 
 
-def test_the_optimizer_follows():
+def test_the_optimizer_follows(small, data):
     model, optimizer, dyrep = small()
-    train(model, optimizer, DATA)
+    train(model, optimizer, data)
     state = {p: optimizer.state[p]["momentum_buffer"].clone() for p in model.parameters()}
-    dyrep.adjust(DATA)
+    dyrep.adjust(data)
     for parameter, momentum in state.items():
         assert torch.equal(optimizer.state[parameter]["momentum_buffer"], momentum)
     held = [id(p) for p in optimizer.param_groups[0]["params"]]
     assert held == [id(p) for p in model.parameters()]
-    train(model, optimizer, DATA)
+    train(model, optimizer, data)
 
     # Let every other branch fall behind, so that the next adjustment cuts them.
     (name,) = grown_blocks(model)
@@ -192,38 +203,38 @@ def test_the_optimizer_follows():
         for number, (_, branch) in enumerate(block.named_branches()):
             branch.bn.weight.fill_(1.0 if number < 2 else 1e-3)
     gone = [p for branch, module in block.named_branches() if branch not in ("kxk", "1x1") for p in module.parameters()]
-    train(model, optimizer, DATA[:1])
-    adjustment = dyrep.adjust(DATA)
+    train(model, optimizer, data[:1])
+    adjustment = dyrep.adjust(data)
     assert "1xk" in adjustment.cut[name]
     assert all(p not in optimizer.state for p in gone)
     assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
-    train(model, optimizer, DATA)
+    train(model, optimizer, data)
 
 
-def test_new_vectors_join_the_group_without_decay():
-    model = SmallNet()
+def test_new_vectors_join_the_group_without_decay(data, device):
+    model = SmallNet().to(device)
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.SGD([{"params": matrices, "weight_decay": 1e-2}, {"params": vectors}], lr=0.05)
     dyrep = DyRep(model, optimizer)
     for _ in range(3):
-        train(model, optimizer, DATA)
-        dyrep.adjust(DATA)
+        train(model, optimizer, data)
+        dyrep.adjust(data)
     assert all(p.ndim > 1 for p in optimizer.param_groups[0]["params"])
     assert all(p.ndim == 1 for p in optimizer.param_groups[1]["params"])
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
-def tiny_vgg():
+def tiny_vgg(device):
     torch.manual_seed(0)
-    model = create_model("vgg11", num_classes=5, width=0.03125, dropout=0.0)
+    model = create_model("vgg11", num_classes=5, width=0.03125, dropout=0.0).to(device)
     return model, sgd(model)
 
 
-def test_twenty_adjustments_with_training_between_them():
+def test_twenty_adjustments_with_training_between_them(device):
     """Eval-mode outputs survive every growth and every cut; the result merges into the plain network."""
-    model, optimizer = tiny_vgg()
-    data = batches(2, size=8, side=16)
+    model, optimizer = tiny_vgg(device)
+    data = batches(2, size=8, side=16, device=device)
     x = torch.cat([x for x, _ in data])
     # A large rate spreads the branch weights, so that there is something to cut.
     for group in optimizer.param_groups:
@@ -246,8 +257,8 @@ def test_twenty_adjustments_with_training_between_them():
 
 
 @pytest.mark.bits
-def test_resuming_in_the_middle_gives_the_same_network_and_weights():
-    data = batches(3, size=4, side=32)
+def test_resuming_in_the_middle_gives_the_same_network_and_weights(small, device):
+    data = batches(3, size=4, side=32, device=device)
 
     def run(model, optimizer, dyrep, epochs):
         cuts = 0
@@ -258,7 +269,7 @@ def test_resuming_in_the_middle_gives_the_same_network_and_weights():
         return cuts
 
     config = DyRepConfig(interval=2, spread=1e-4)  # a small spread, so that branches are cut early
-    model, optimizer = tiny_vgg()
+    model, optimizer = tiny_vgg(device)
     dyrep = DyRep(model, optimizer, config)
     assert run(model, optimizer, dyrep, range(9)) > 0
     file = io.BytesIO()  # in the middle of an interval, with scores on record
@@ -267,7 +278,7 @@ def test_resuming_in_the_middle_gives_the_same_network_and_weights():
 
     file.seek(0)
     checkpoint = torch.load(file, weights_only=True)
-    resumed, resumed_optimizer = tiny_vgg()
+    resumed, resumed_optimizer = tiny_vgg(device)
     resumed_dyrep = DyRep(resumed, resumed_optimizer, config)
     resumed_dyrep.load_state_dict(checkpoint["d"])
     resumed.load_state_dict(checkpoint["m"])
@@ -282,32 +293,60 @@ def test_resuming_in_the_middle_gives_the_same_network_and_weights():
         assert torch.equal(resumed.state_dict()[name], value), name
 
 
-def test_wrong_states_are_refused():
+def test_wrong_states_are_refused(small, data):
     model, optimizer, dyrep = small()
-    train(model, optimizer, DATA[:1])
+    train(model, optimizer, data[:1])
     with pytest.raises(ValueError, match="Not a state_dict of DyRep: it contains a"):
         dyrep.load_state_dict({"a": 1})
     state = copy.deepcopy(dyrep.state_dict())
     state["structure"]["elsewhere"] = {"bias": False}
     with pytest.raises(ValueError, match="another network or selection: elsewhere differ"):
         dyrep.load_state_dict(state)
-    dyrep.adjust(DATA)
+    dyrep.adjust(data)
     with pytest.raises(ValueError, match="already has grown blocks"):
         dyrep.load_state_dict(dyrep.state_dict())
     with pytest.raises(ValueError, match="already has grown blocks"):
         DyRep(model, optimizer)
 
 
-def test_repr_is_honest():
+def test_merging_gives_the_plain_architecture_back(small, data):
     model, optimizer, dyrep = small()
-    train(model, optimizer, DATA[:1])
-    dyrep.adjust(DATA)
+    train(model, optimizer, data)
+    dyrep.adjust(data)
     assert repr(dyrep).startswith("DyRep(3 convolutions, 1 blocks after 1 adjustments")
-
-
-def test_merging_gives_the_plain_architecture_back():
-    model, optimizer, dyrep = small()
-    train(model, optimizer, DATA)
-    dyrep.adjust(DATA)
     merged = merge(model)
     assert [type(m) for m in merged.children()] == [type(m) for m in SmallNet().children()]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"interval": 0}, "interval must be at least 1 epoch, not 0"),
+        ({"until": -1}, "until must be at least 0, or None for no limit, not -1"),
+        ({"max_depth": 0}, "max_depth must be at least 1, not 0"),
+        ({"score": "magic"}, "unknown score 'magic'; choose from synflow, snip, gradient-norm"),
+        ({"spread": -1.0}, "spread must be at least 0, not -1.0"),
+        ({"threshold": float("nan")}, "threshold must be at least 0, not nan"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        DyRepConfig(**wrong)
+
+
+@pytest.mark.parametrize("config", [DyRepConfig(), DyRepConfig(interval=5, until=None, score="snip", seed=3)])
+def test_a_config_survives_json(config):
+    assert DyRepConfig(**json.loads(json.dumps(dataclasses.asdict(config)))) == config
+
+
+def test_a_group_of_a_larger_config_can_extend_it():
+    @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+    class Group(DyRepConfig):
+        batches: int = 20
+
+    assert Group(interval=5).batches == 20
+    with pytest.raises(ValueError, match="interval"):
+        Group(interval=0)

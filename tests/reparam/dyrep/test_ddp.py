@@ -6,17 +6,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad.reparam import DyRep, DyRepConfig
-from support.ranks import Ranks
 from support.reparam import SmallNet, batches, train
 
 pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
-
-
-@pytest.fixture(scope="module")
-def ranks():
-    ranks = Ranks(2)
-    yield ranks
-    ranks.stop()
 
 
 def weights(model):

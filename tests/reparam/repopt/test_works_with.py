@@ -134,10 +134,14 @@ def test_channels_last(power, when):
     assert close_weights(model, twin)
 
 
-@pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize("backend", ["aot_eager", INDUCTOR])
-@pytest.mark.parametrize("what", ["model", "step"])
-def test_compiled(power, backend, what):
+@pytest.mark.parametrize(
+    ("power", "what", "backend"),
+    [
+        *((power, what, "aot_eager") for power in POWERS for what in ("model", "step")),
+        pytest.param(1, "step", *INDUCTOR.values, marks=INDUCTOR.marks),
+    ],
+)
+def test_compiled(power, what, backend):
     torch.compiler.reset()
     model, mine, twin, other = multiplied(power)
     net = torch.compile(model, backend=backend) if what == "model" else model

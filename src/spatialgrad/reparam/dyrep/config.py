@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-__all__ = ["DyRepConfig", "Score"]
-
 Score = Literal["synflow", "snip", "gradient-norm"]
 """The kinds of scores."""
 

@@ -16,7 +16,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad.reparam.dyrep.config import DyRepConfig
-from spatialgrad.reparam.dyrep.ddp import refuse_forward_, rewrapped
 from spatialgrad.reparam.dyrep.growth import (
     ScoreRecord,
     branch_weights,
@@ -30,19 +29,17 @@ from spatialgrad.reparam.dyrep.growth import (
     rebuild_,
     structure_of,
 )
-from spatialgrad.torch_utils.distributed import is_distributed
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, nearest_batch_norm, unwrap_model
-from spatialgrad.torch_utils.optimizers import (
-    act_on_gradients,
+from spatialgrad.reparam.surgery import (
     growable,
     hand_over_,
-    parameter_ids,
+    nearest_batch_norm,
     parameter_siblings,
     sort_parameters_,
 )
-
-__all__ = ["Adjustment", "DyRep"]
+from spatialgrad.torch_utils.distributed import is_distributed
+from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.torch_utils.modules import Predicate, unwrap_model
+from spatialgrad.torch_utils.optimizers import act_on_gradients, parameter_ids
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +190,7 @@ class DyRep:
             model: The old wrapper, which must no longer be used.
             settings: Settings to change, or that a wrapper does not store, such as `bucket_cap_mb`.
         """
-        wrapper = rewrapped(model, **settings)
+        wrapper = _rewrapped(model, **settings)
         self._wrapper = weakref.ref(wrapper)
         return wrapper
 
@@ -258,25 +255,49 @@ class DyRep:
                 dist.broadcast(buffer, src=first, group=self._group)
 
     def _after_change(self, before: list[nn.Parameter]) -> None:
-        now, old = set(self._model.parameters()), set(before)
         siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
         for name in self._slots:
             module = self._model.get_submodule(name)
             nearest = nearest_batch_norm(self._model, module)
             norm = [] if nearest is None else list(nearest.parameters())
             siblings |= parameter_siblings(module, [cast("nn.Parameter", core(module).weight)], norm)
-        hand_over_(
-            self._optimizer,
-            self._model,
-            added={parameter: siblings[parameter] for parameter in self._model.parameters() if parameter not in old},
-            removed=[parameter for parameter in before if parameter not in now],
-        )
+        hand_over_(self._optimizer, self._model, before=before, siblings=siblings)
         self._points = self._find_points()
         self._record.clear()
         wrapper = self._wrapper() if self._wrapper is not None else None
-        if wrapper is not None and now != old:
-            refuse_forward_(wrapper)
+        if wrapper is not None and set(self._model.parameters()) != set(before):
+            _refuse_forward_(wrapper)
             self._wrapper = None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return act_on_gradients(self.record, args, kwargs)
+
+
+def _rewrapped(wrapper: DistributedDataParallel, **settings: Any) -> DistributedDataParallel:
+    """Return a new wrapper around the same network, with the settings of the old one except those given."""
+    kept = {
+        "device_ids": wrapper.device_ids,
+        "output_device": wrapper.output_device,
+        "dim": wrapper.dim,
+        "process_group": wrapper.process_group,
+        "find_unused_parameters": wrapper.find_unused_parameters,
+        "gradient_as_bucket_view": wrapper.gradient_as_bucket_view,
+        "static_graph": wrapper.static_graph,
+    }
+    if not wrapper.broadcast_buffers:
+        # Newer versions of torch renamed the setting.
+        name = "forward_sync_buffers" if hasattr(wrapper, "forward_sync_buffers") else "broadcast_buffers"
+        kept[name] = False
+    return DistributedDataParallel(wrapper.module, **{**kept, **settings})
+
+
+def _refuse_forward_(wrapper: DistributedDataParallel) -> None:
+    """Make an outdated wrapper fail in its forward pass, instead of not synchronizing the new parameters."""
+    wrapper.register_forward_pre_hook(_refuse)
+
+
+def _refuse(module: nn.Module, args: tuple[Any, ...]) -> None:
+    raise RuntimeError(
+        "DyRep changed the network inside this DistributedDataParallel, which would not synchronize the new "
+        "parameters. Continue with model = dyrep.rewrap(model)."
+    )

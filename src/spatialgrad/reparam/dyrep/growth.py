@@ -10,32 +10,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from spatialgrad.reparam.absorb import absorb_, compensate_, set_strength_
 from spatialgrad.reparam.block import BranchedConv2d, branched
 from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unavailable
-from spatialgrad.reparam.calibrate import calibrate_
 from spatialgrad.reparam.dyrep.config import Score
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import batch_norm_affine, exact
+from spatialgrad.reparam.preserve import absorb_, bypassed, calibrate_, compensate_, make_identity_, set_strength_
+from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
 from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, batch_norms, nearest_batch_norm, replace_module_, tied_parameters
-
-__all__ = [
-    "METHOD",
-    "SCORES",
-    "ScoreRecord",
-    "branch_weights",
-    "branches_to_cut",
-    "check_structure",
-    "core",
-    "cut_",
-    "grow_",
-    "grown_blocks",
-    "growth_points",
-    "rebuild_",
-    "structure_of",
-]
+from spatialgrad.torch_utils.modules import Predicate
 
 METHOD = "DyRep"
 _GROWING = ("kxk", "1x1_kxk")  # the branches whose full convolution can grow in turn
@@ -151,17 +135,13 @@ def grow_(
     for name, branch in block.named_branches():
         if name != "kxk":
             set_strength_(branch, 0.0)
-    # While it is measured, the new BatchNorm returns its input: the network computes the same as before.
-    handle = bn.register_forward_hook(lambda module, args, output: args[0])
     try:
-        calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
+        with bypassed([bn]):  # the network computes the same as before
+            calibrate_(model, batch_norms(block), data, batches=batches, forward=forward, group=group)
     except BaseException:
         replace_module_(model, block, conv)
         raise
-    finally:
-        handle.remove()
-    bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
-    bn.bias.copy_(cast("Tensor", bn.running_mean))
+    make_identity_(bn)
     compensate_(block)
     return block
 
@@ -170,9 +150,9 @@ def _new_block(model: nn.Module, conv: nn.Conv2d, names: tuple[str, ...], seed: 
     like = nearest_batch_norm(model, conv)
     bn = new_norm(conv.out_channels, like, conv.weight)
     bn.requires_grad_(conv.weight.requires_grad).train(conv.training)
-    devices = [conv.weight.device] if conv.weight.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed: it would also seed other devices, whose states are not restored.
+        torch.default_generator.manual_seed(seed)
         return branched(conv, names, method=METHOD, bn=bn, norm_like=like)
 
 
@@ -190,7 +170,7 @@ def _mean_weight(bn: nn.Module | None) -> float:
 
 def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: float) -> list[str]:
     """Return the branches below both the mean and the threshold; none if the weights differ too little."""
-    values = torch.tensor(list(weights.values()), dtype=torch.float64)
+    values = torch.tensor(list(weights.values()), dtype=torch.float64, device="cpu")
     if len(values) < 2 or not values.std() > spread:
         return []
     mean = float(values.mean())

@@ -15,8 +15,6 @@ from spatialgrad.reparam.branch import Branch, ConvBranch, unavailable
 from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d
 from spatialgrad.reparam.kernels import Folded, exact, identity_kernel
 
-__all__ = ["LayerScales", "RepOpt", "ScaledConvBranch", "ScaledIdentityBranch"]
-
 
 class LayerScales(NamedTuple):
     """The scales of one layer, each of shape (output channels,)."""

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from spatialgrad.reparam.repopt.block import LayerScales
 
-__all__ = ["ScalesSummary", "explain_scales"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScalesSummary:

@@ -13,8 +13,6 @@ from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
 from spatialgrad.reparam.repopt.block import LayerScales, check_scales
 from spatialgrad.torch_utils.modules import named_convolutions
 
-__all__ = ["repopt_init_", "repopt_multipliers", "scales_of_state", "searched_scales"]
-
 SCALE = re.compile(r"(?P<layer>.+)\.branches\.(?P<branch>kxk|1x1|identity)\.scale")
 """The scales of a block in the state of a model."""
 
@@ -70,7 +68,7 @@ def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, p
         row, column = centre(geometry.kernel_size)
         factors[:, :, row, column] += _powered(layer.pointwise, power, factors)[..., 0, 0]
         if layer.identity is not None:
-            factors += identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(factors)
+            factors += _identity_like(factors, geometry)
         multipliers[name] = factors
     return multipliers
 
@@ -94,9 +92,14 @@ def repopt_init_(model: nn.Module, scales: Mapping[str, LayerScales]) -> None:
             pointwise, geometry.kernel_size, centre(geometry.kernel_size)
         )
         if layer.identity is not None:
-            eye = identity_kernel(conv.in_channels, geometry.kernel_size, groups=conv.groups).to(like)
-            weight = weight + eye * _powered(layer.identity, 1, like)
+            weight = weight + _identity_like(like, geometry) * _powered(layer.identity, 1, like)
         like.copy_(weight)
+
+
+def _identity_like(like: Tensor, geometry: ConvGeometry) -> Tensor:
+    return identity_kernel(
+        geometry.in_channels, geometry.kernel_size, groups=geometry.groups, dtype=like.dtype, device=like.device
+    )
 
 
 def _powered(scale: Tensor, power: int, like: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from spatialgrad.models.outside.build import describe_source
-from spatialgrad.models.outside.names import is_outside
+from spatialgrad.models.external import describe_source
+from spatialgrad.models.external import is_external as is_outside
 from spatialgrad.reparam import Count
 from spatialgrad.torch_utils.freed_memory import keeping_freed_memory
 from spatialgrad.train.config.groups import TrainConfig

@@ -10,8 +10,9 @@ from torch import nn
 
 from spatialgrad.reparam import Branches, Reparameterization, RepOpt, named_blocks, reparameterize_
 from spatialgrad.reparam.dyrep.growth import growth_points
+from spatialgrad.reparam.surgery import tied_parameters
 from spatialgrad.sgs.layers import select_convolutions
-from spatialgrad.torch_utils.modules import Convolution, tied_parameters
+from spatialgrad.torch_utils.modules import Convolution
 from spatialgrad.train.config.groups import TrainConfig
 from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import Branched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from spatialgrad.models import ModelError, create_model
-from spatialgrad.models.outside.errors import describe_error
+from spatialgrad.models.external import describe_error
 from spatialgrad.train.config.groups import ModelConfig
 from spatialgrad.train.config.validation import flag
 from spatialgrad.train.errors import ConfigError

@@ -1,8 +1,10 @@
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from spatialgrad.reparam.calibrate import calibrate_
+from spatialgrad.reparam.preserve import calibrate_
+from support.ranks import Failure
 from support.reparam import SmallNet, batches
 
 
@@ -37,3 +39,44 @@ def test_no_batch_is_an_error():
     with pytest.raises(ValueError, match="no batch"):
         calibrate_(model, [model.res_bn], [])
     assert model.res_bn.momentum == 0.1
+
+
+def uneven(second):
+    """What both processes have measured, where the second one has other data than the first: three batches."""
+    model = SmallNet()
+    data = batches(3) if dist.get_rank() == 0 else second() if callable(second) else batches(3)[:second]
+    calibrate_(model, [model.res_bn], data)
+    return model.res_bn.running_mean, int(model.res_bn.num_batches_tracked)
+
+
+def broken_loader():
+    yield batches(1)[0]
+    raise OSError("disk on fire")
+
+
+def wrong_images():
+    return [*batches(1), (torch.zeros(2, 7, 4, 4), None)]
+
+
+@pytest.mark.xdist_group("ranks")
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (0, "no batch on at least one process"),
+        (broken_loader, "disk on fire"),
+        (wrong_images, "expected input"),
+        (int, "Expected a loader"),
+    ],
+)
+def test_an_error_on_one_process_ends_all(ranks, second, message):
+    first, other = ranks.run(uneven, second)
+    assert isinstance(first, Failure)
+    assert message in other.message
+    assert first == other if second == 0 else "Another process failed" in first.message
+
+
+@pytest.mark.xdist_group("ranks")
+def test_processes_use_as_many_batches_as_each_has(ranks):
+    (mean, number), (other_mean, other_number) = ranks.values(uneven, 2)
+    assert number == other_number == 2
+    assert torch.equal(mean, other_mean)

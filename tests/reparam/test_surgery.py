@@ -1,10 +1,13 @@
-"""Reparameterizing a network while an optimizer trains it."""
+"""Replacing parts of a network while an optimizer trains it."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, Branches, reparameterize_
+from spatialgrad.reparam.surgery import growable, hand_over_, replace_module_, sort_parameters_, tied_parameters
 from support.reparam import SmallNet, batches, train
 
 
@@ -13,15 +16,8 @@ def grouped(model):
     stem = [p for n, p in model.named_parameters() if n.startswith("stem.")]
     matrices = [p for n, p in model.named_parameters() if p.ndim > 1 and not n.startswith("stem.")]
     vectors = [p for n, p in model.named_parameters() if p.ndim == 1 and not n.startswith("stem.")]
-    return torch.optim.SGD(
-        [
-            {"params": matrices, "weight_decay": 1e-2},
-            {"params": vectors, "weight_decay": 0.0},
-            {"params": stem, "lr": 0.001, "weight_decay": 1e-2},
-        ],
-        lr=0.1,
-        momentum=0.9,
-    )
+    groups = [{"params": matrices, "weight_decay": 1e-2}, {"params": vectors}, {"params": stem, "lr": 0.001}]
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
 
 def group_of(optimizer, parameter):
@@ -36,12 +32,7 @@ def test_new_parameters_join_the_groups_of_their_layer():
     everything = [id(p) for group in optimizer.param_groups for p in group["params"]]
     assert sorted(everything) == sorted(id(p) for p in model.parameters())
     for name, parameter in model.named_parameters():
-        if name.startswith("stem.") and parameter.ndim > 1:
-            expected = 2
-        elif parameter.ndim > 1:
-            expected = 0
-        else:
-            expected = 1
+        expected = 1 if parameter.ndim == 1 else 2 if name.startswith("stem.") else 0
         assert group_of(optimizer, parameter) == expected, name
 
 
@@ -112,3 +103,42 @@ def test_the_order_follows_from_the_structure():
     early = torch.optim.SGD(second.parameters(), lr=0.1)
     shapes = [[tuple(p.shape) for p in optimizer.param_groups[0]["params"]] for optimizer in (late, early)]
     assert shapes[0] == shapes[1]
+
+
+def test_a_module_is_replaced_wherever_it_is_registered():
+    old, new = nn.ReLU(), nn.Tanh()
+    model = nn.Sequential(old, nn.Sequential(old, nn.Identity()))
+    replace_module_(model, old, new)
+    assert model[0] is model[1][0] is new
+
+
+def test_tied_parameters():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert tied_parameters(model) == set()
+    model[1].weight = model[0].weight
+    assert tied_parameters(model) == {model[0].weight}
+
+
+def test_foreign_parameters_stay_at_the_end():
+    model = nn.Linear(2, 2)
+    foreign = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([foreign, model.bias, model.weight], lr=0.1)
+    sort_parameters_(optimizer, model)
+    assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(model.weight), id(model.bias), id(foreign)]
+
+
+def test_optimizers_that_can_grow():
+    weight = nn.Parameter(torch.zeros(1))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    assert growable(SimpleNamespace(optimizer=sgd)) is sgd
+    with pytest.raises(TypeError, match="got str"):
+        growable("sgd")
+    with pytest.raises(ValueError, match="LBFGS"):
+        growable(torch.optim.LBFGS([weight]))
+
+
+def test_a_newcomer_without_kin_is_refused():
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with pytest.raises(ValueError, match="'weight' belongs with"):
+        hand_over_(optimizer, model, before=[model.bias], siblings={model.weight: [model.bias]})

@@ -1,15 +1,20 @@
-"""Let a block absorb the contribution of a new branch, so that its output does not change."""
+"""Let branches join a trained layer without changing its output: measure them, and absorb what they contribute."""
 
-from typing import cast
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d
 from spatialgrad.reparam.branch import Branch, ConvBranch, Foldable, fold_conv
 from spatialgrad.reparam.kernels import Folded, batch_norm_affine, exact, fold_affine
-
-__all__ = ["NEW_BRANCH_STRENGTH", "absorb_", "compensate_", "set_strength_"]
+from spatialgrad.torch_utils.distributed import all_reduce_, highest, is_distributed, raise_together
+from spatialgrad.torch_utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
+from spatialgrad.torch_utils.modules import quiet_evaluation
 
 NEW_BRANCH_STRENGTH = 0.01
 """Weight of the last BatchNorm in a branch that joins a trained network: small, so that little has to change."""
@@ -40,8 +45,26 @@ def compensate_(block: BranchedConv2d) -> None:
 
 
 @torch.no_grad()
+def make_identity_(bn: _BatchNorm) -> None:
+    """Set weight and bias of a BatchNorm so that it returns its input in evaluation mode, in place."""
+    bn.weight.copy_((exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt())
+    bn.bias.copy_(cast("Tensor", bn.running_mean))
+
+
+@contextmanager
+def bypassed(norms: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Let BatchNorms return their inputs, while they still measure them."""
+    handles = [norm.register_forward_hook(lambda module, args, output: args[0]) for norm in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
 def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
-    """Add a kernel and bias to a convolution, a block or its `kxk` branch, in place.
+    """Add a kernel and bias to a convolution, the sum of a block's branches or its `kxk` branch, in place.
 
     Inside a block, the addend goes to the `kxk` branch. Before a BatchNorm, it is divided by the BatchNorm's scale. If
     this scale is so small that the kernel would blow up, as with zero-initialized BatchNorm weights, the BatchNorm's
@@ -88,3 +111,68 @@ def _steady_scale(before: Tensor, wanted: Tensor, scale: Tensor) -> Tensor:
     raised = torch.where(size > 0, sign * wanted_size / size, scale)
     steady = torch.where(wanted_size > 2 * scale.abs() * size, raised, scale)
     return torch.where(steady == 0, torch.ones_like(steady), steady)
+
+
+def calibrate_(
+    model: nn.Module,
+    norms: Iterable[_BatchNorm],
+    data: Any,
+    *,
+    batches: int | None = None,
+    forward: Forward | None = None,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Replace the running statistics of some BatchNorms by averages over batches, in place.
+
+    All other layers run in evaluation mode. Modes, momenta and random states are restored. Under `torch.distributed`,
+    statistics are averaged over all ranks, which use as many batches as each of them has.
+
+    Args:
+        model: The model.
+        norms: The BatchNorms to measure.
+        data: A loader, a list of batches, or one batch.
+        batches: Number of batches to use; by default all of a list, and 2 of anything else.
+        forward: ``forward(model, batch)``; by default ``model(x)`` or ``model(**batch)``.
+        group: The processes that train together; by default all.
+
+    Raises:
+        ValueError: If `data` contains no batch, on any rank.
+        RuntimeError: If another rank failed.
+    """
+    norms = list(norms)
+    momenta = {norm: norm.momentum for norm in norms}
+    device = next(model.parameters()).device
+
+    states, error = RandomStates(data), None
+    kept: list[Any] = []
+    try:
+        try:
+            kept = take_batches(data, batches, states)
+        except Exception as caught:
+            error = caught
+        raise_together(error, group)
+        # Synchronized BatchNorms wait for each other, so no process may take a step that the others do not take.
+        used = -highest(-len(kept), group)
+        with quiet_evaluation(model):
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # a plain average over the batches
+                norm.training = True
+            for batch in kept[:used]:
+                try:
+                    (forward or default_forward)(model, move_to(batch, device))
+                except Exception as caught:
+                    error = caught
+                raise_together(error, group)
+    finally:
+        states.restore()
+        for norm, momentum in momenta.items():
+            norm.momentum = momentum
+    if not used:
+        where = " on at least one process" if is_distributed(group) else ""
+        raise ValueError(f"Cannot measure BatchNorm statistics: the data contains no batch{where}.")
+    if is_distributed(group):
+        statistics = [s for norm in norms for s in (norm.running_mean, norm.running_var) if s is not None]
+        all_reduce_([(statistic, "sum") for statistic in statistics], group)
+        for statistic in statistics:
+            statistic.div_(dist.get_world_size(group))

@@ -1,1 +1,0 @@
-"""Networks from outside the package: of timm, of torchvision, or from any function of the user's."""
