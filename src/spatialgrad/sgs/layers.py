@@ -148,6 +148,12 @@ class ScaledLayers(dict[str, ScaledLayer]):
         """
         optimizers = self.optimizers if optimizers is None else optimizers
         chosen, skipped = select_convolutions(self._model, *self._predicates)
+        convolutions = named_convolutions(self._model)
+        for name, layer in self.items():
+            # Frozen only for a while, as a discriminator is while the generator learns.
+            if skipped.get(name) == FROZEN and layer.modules[0] is convolutions[name]:
+                chosen[name] = layer.modules
+                del skipped[name]
         if not chosen and not self:
             reasons = Counter(skipped.values()).most_common()
             why = ", ".join(f"{count} × {reason}" for reason, count in reasons)
@@ -188,7 +194,6 @@ class ScaledLayers(dict[str, ScaledLayer]):
             self[name].modules = chosen[name]
             self[name].mode = modes.get(id(group), self[name].mode)
             self._of[id(optimizer)].append(self[name])
-        convolutions = named_convolutions(self._model)
         self._waiting = [convolutions[name] for name, why in skipped.items() if why in (FROZEN, ELSEWHERE)]
         for reason in dict.fromkeys(mode.no_effect for mode in modes.values() if mode.no_effect):
             if reason not in self._said:

@@ -144,24 +144,34 @@ def gathering(model: nn.Module) -> Iterator[Callable[[], None]]:
 class EagerMode:
     """Runs compiled modules uncompiled between `start` and `stop`: they do not see hooks that were added later.
 
-    The compiler's stance is one for the whole process: compiled code runs again when all objects have stopped.
+    The compiler's stance is one for the whole process: compiled code runs again when all objects have stopped, or are
+    gone.
     """
 
-    _running: ClassVar[set[int]] = set()
+    _running: ClassVar[int] = 0
     _stance: ClassVar[Any] = None
+
+    def __init__(self) -> None:
+        self._stop: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Run everything uncompiled."""
-        if not EagerMode._running:
+        self._stop()
+        if EagerMode._running == 0:
             EagerMode._stance = torch.compiler.set_stance("force_eager")
-        EagerMode._running.add(id(self))
+        EagerMode._running += 1
+        # Also when an update is abandoned in its middle, and at the end of the process.
+        self._stop = weakref.finalize(self, EagerMode._release)
 
     def stop(self) -> None:
         """Allow compiled code again, unless another object is running."""
-        if id(self) in EagerMode._running:
-            EagerMode._running.remove(id(self))
-            if not EagerMode._running:
-                EagerMode._stance.__exit__(None, None, None)
+        self._stop()
+
+    @staticmethod
+    def _release() -> None:
+        EagerMode._running -= 1
+        if EagerMode._running == 0:
+            EagerMode._stance.__exit__(None, None, None)
 
 
 def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
