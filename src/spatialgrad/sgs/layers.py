@@ -169,7 +169,7 @@ class ScaledLayers(dict[str, ScaledLayer]):
         trained = {name: owners.get(id(modules[0].weight), []) for name, modules in chosen.items()}
         if any(len(found) > 1 for found in trained.values()):
             raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
-        if not any(trained.values()):
+        if not any(trained.values()) and optimizers is not self.optimizers:
             raise ValueError(
                 "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
                 "the model was moved, wrapped or sharded."
@@ -187,7 +187,7 @@ class ScaledLayers(dict[str, ScaledLayer]):
                 self.skipped[name] = ELSEWHERE
                 continue
             [(optimizer, group)] = found
-            if name not in self:
+            if name not in self or self[name].kernel_size != tuple(chosen[name][0].kernel_size):
                 self[name] = ScaledLayer(name, chosen[name])
                 self[name].set_scaling(self.later.pop(name, self[name].scaling))
                 new.append(name)
