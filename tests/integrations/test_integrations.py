@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from spatialgrad import integrations
-from spatialgrad.integrations.frameworks import load_framework
+from spatialgrad.integrations import load_framework
 from spatialgrad.integrations.scheduled_scaling import ScheduledScaling
 from support.common import TinyNet
 

@@ -299,7 +299,7 @@ class TestBeginningAndEnd:
 
     @pytest.mark.parametrize("limit", [{"max_epochs": 1}, {"max_steps": 3, "max_epochs": -1}])
     def test_a_training_that_ends_before_its_first_update(self, limit):
-        with pytest.warns(NoEffectWarning, match="ended before epoch 1"):
+        with pytest.warns(NoEffectWarning, match="first before epoch 1"):
             trainer(SpatialGradientScalingCallback(), **limit).fit(Module(), loader())
 
     def test_a_trial_run_is_not_scolded(self):

@@ -180,7 +180,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("limit", [{"num_train_epochs": 1}, {"max_steps": 3}])
     def test_a_training_that_ends_before_its_first_update(self, tmp_path, limit):
-        with pytest.warns(NoEffectWarning, match="ended before epoch 1"):
+        with pytest.warns(NoEffectWarning, match="first before epoch 1"):
             train(tmp_path, callback=SpatialGradientScalingCallback(), **limit)
 
 

@@ -116,7 +116,12 @@ class SpatialGradientScaling:
             )
         self._model = for_one_process(model)
         self._apply, self._layers = apply, ScaledLayers(model, apply, include, exclude)
-        self._progress = Progress(scheduled=self.live is not None)
+        advice = f"call sgs.update(loader) if sgs.due(epoch), first before epoch {warmup} (from 0), or pass live=True"
+        if self.live is not None:
+            advice = (
+                f"the first live update begins after step {self.live.at[0]}; set live=Live(at=...) for earlier ones"
+            )
+        self._progress = Progress(scheduled=self.live is not None, advice=advice)
         self._hooks: list[StepHook] = []
         # Where the live updates of detached optimizers are.
         self._kept: list[dict[str, Any]] = []

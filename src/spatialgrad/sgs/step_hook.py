@@ -75,6 +75,8 @@ class Progress:
     """Whether updates come by themselves, or somebody asks when they are due."""
     given: bool = False
     """Whether scalings were given, so that they have an effect without an update."""
+    advice: str = ""
+    """When the first update comes, and how to have it earlier."""
 
     def __post_init__(self) -> None:
         _RUNNING.add(self)
@@ -83,13 +85,8 @@ class Progress:
         """Warn if training has ended, and scaled nothing."""
         _RUNNING.discard(self)
         if self.steps and not self.updates and not self.given:
-            first = "the first update was not finished" if self.scheduled else "sgs.update was never called"
-            warnings.warn(
-                f"Spatial gradient scaling had no effect: {first} within {self.steps} steps. Pass live=True, or "
-                "live=Live(at=...) for an earlier first update.",
-                NoEffectWarning,
-                stacklevel=3,
-            )
+            what = f"No scaling was measured in {self.steps} steps, so nothing was scaled: {self.advice}."
+            warnings.warn(what, NoEffectWarning, stacklevel=3)
 
 
 _RUNNING: weakref.WeakSet[Progress] = weakref.WeakSet()
@@ -250,12 +247,7 @@ class StepHook:
         elif self._settings.measure is None and layers.became_trainable():
             layers.warn_once(layers.select(), "became trainable and have no scaling yet; use set_scalings")
         if progress.steps == PATIENCE and not (progress.updates or progress.scheduled or progress.given):
-            warnings.warn(
-                f"No scaling was measured in {PATIENCE} steps, so gradients are not scaled. Call sgs.update(loader) "
-                "before each epoch for which sgs.due(epoch) is true, or pass live=True.",
-                NoEffectWarning,
-                stacklevel=4,
-            )
+            progress.warn_if_unused()
 
     def _check_agreement(self) -> None:
         """Raise `ValueError` on all processes unless all of them scale the same layers in the same way."""
