@@ -1,4 +1,4 @@
-"""`spatialgrad model`, and networks from outside on the command line."""
+"""`spatialgrad model`, and external networks on the command line."""
 
 import re
 import subprocess

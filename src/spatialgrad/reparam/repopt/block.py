@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError
-from spatialgrad.reparam.branch import Branch, ConvBranch, unavailable
-from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, pad2d
-from spatialgrad.reparam.kernels import Folded, exact, identity_kernel
+from spatialgrad.reparam.branch import Branch, ConvBranch, IdentityBranch, unavailable
+from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow
+from spatialgrad.reparam.kernels import Folded, exact
 
 
 class LayerScales(NamedTuple):
@@ -129,27 +129,22 @@ class ScaledConvBranch(ConvBranch):
         return Folded(folded.weight * scale.view(-1, 1, 1, 1), folded.bias * scale)
 
 
-class ScaledIdentityBranch(Branch):
+class ScaledIdentityBranch(IdentityBranch):
     """The input itself, with one trainable scale per channel."""
 
     def __init__(self, geometry: ConvGeometry, scale: Tensor) -> None:
-        super().__init__()
-        self.geometry, self.bn = geometry, None
+        super().__init__(geometry, None)
         self.scale = nn.Parameter(scale.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scaled input."""
-        pads = self.geometry.window_pads(self.geometry.point)
-        return pad2d(x, pads, self.geometry.padding_mode) * self.scale.view(-1, 1, 1)
+        return super().forward(x) * self.scale.view(-1, 1, 1)
 
     @torch.no_grad()
     def fold(self) -> Folded:
         """Return the identity kernel with the scales on its diagonal."""
-        geometry, scale = self.geometry, exact(self.scale)
-        weight = identity_kernel(
-            geometry.in_channels, geometry.kernel_size, groups=geometry.groups, device=scale.device
-        )
-        return Folded(weight * scale.view(-1, 1, 1, 1), torch.zeros_like(scale))
+        scale, eye = exact(self.scale), super().fold()
+        return Folded(eye.weight.to(scale) * scale.view(-1, 1, 1, 1), torch.zeros_like(scale))
 
 
 def check_scales(layer: str, geometry: ConvGeometry, scales: LayerScales) -> None:
