@@ -15,8 +15,7 @@ from spatialgrad.data import (
     load_dataset,
     load_for,
 )
-from spatialgrad.data.names import DATASETS, task_of
-from spatialgrad.data.registry import find_source
+from spatialgrad.data.registry import DATASETS, find_source, task_of
 from spatialgrad.data.sets import fashion_mnist
 from support.data_files import write_cifar100
 

@@ -211,13 +211,13 @@ def jitter_colours(images: Tensor, augmentation: Augmentation, u: Tensor, order:
 
 
 def _grey(pixels: Tensor) -> Tensor:
-    red, green, blue = pixels.split(1, dim=1)
+    red, green, blue = (pixels[:, channel, None] for channel in range(3))
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _turn_hue(pixels: Tensor, turn: Tensor) -> Tensor:
     """Rotate the hue by a fraction of the colour circle: from RGB to hue, chroma and value, and back."""
-    red, green, blue = pixels.split(1, dim=1)
+    red, green, blue = (pixels[:, channel, None] for channel in range(3))
     value = pixels.amax(1, keepdim=True)
     chroma = value - pixels.amin(1, keepdim=True)
     safe = chroma.clamp(min=1e-8)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from spatialgrad.data import CorruptDataError, DataError, load_for
-from spatialgrad.data.segmentation import MaskMemory
+from spatialgrad.data import CorruptDataError, DataError, MemorySplit, load_for
 from support.dense_files import HEIGHT, WIDTH, png, scene, write_camvid
 
 
@@ -22,7 +21,7 @@ def test_the_real_files(data_folder):
     assert dataset.description == "CamVid 240×180"
     assert (len(dataset.train), len(dataset.test), dataset.num_classes) == (367, 233, 11)
     assert dataset.image_size == dataset.crop_size == (180, 240)
-    present, counts = dataset.train.masks.unique(return_counts=True)
+    present, counts = dataset.train.labels.unique(return_counts=True)
     assert present.tolist() == [*range(11), 255]
     names = list(dataset.classes)
     assert names[int(present[counts.argmax()])] == "road"
@@ -38,7 +37,7 @@ def test_it_is_read_as_published(tmp_path):
     write_camvid(tmp_path / "CamVid")
     camvid = load(tmp_path)
     assert camvid.description == f"CamVid {WIDTH}×{HEIGHT}, 10/6 subset"
-    assert isinstance(camvid.train, MaskMemory)
+    assert isinstance(camvid.train, MemorySplit)
     for number, (split, seed) in enumerate((("train", 5000), ("test", 4000))):
         image, mask = scene(seed + 1, (0, 1, 3, 8, 11))
         found_image, found_mask = getattr(camvid, split).read(1)
@@ -116,7 +115,7 @@ def test_what_is_wrong_is_named(kind, message, tmp_path):
     break_camvid(kind, write_camvid(tmp_path / "CamVid"))
     with pytest.raises(CorruptDataError, match=message) as caught:
         load(tmp_path)
-    assert "replace the file named above in" in str(caught.value)
+    assert "To fix it: get the data again: put the folder CamVid of https://github.com" in str(caught.value)
 
 
 def test_a_compressed_archive_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from spatialgrad.data.names import names_for, task_of
+from spatialgrad.data.registry import names_for, task_of
 from spatialgrad.models.outside.names import check_form, is_outside
 from spatialgrad.models.registry import NOT_PRETRAINED, list_models, model_info
 from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
