@@ -103,6 +103,20 @@ def test_without_test_images_a_fifth_is_held_out_and_one_line_says_so(layout, tr
     assert again.test.files.relative_names() == names[1], "always the same ones"
 
 
+def test_test_images_without_classes_are_not_a_split(tree, caplog):
+    shutil.rmtree(tree / "val")
+    put(tree, "test/1.jpg", "test/2.jpg")
+    data = load_dataset(f"folder:{tree}")
+    assert (len(data.train), len(data.test)) == (14, 4)
+    assert "held out" in caplog.text
+
+
+def test_too_few_images_to_hold_some_out_are_named(tmp_path):
+    put(tmp_path / "few", "cat/1.jpg", "dog/1.jpg")
+    with pytest.raises(CorruptDataError, match=r"too few images of cat to hold out 20% .*into val/<class>/"):
+        load_dataset(f"folder:{tmp_path / 'few'}")
+
+
 def test_a_class_may_be_called_train(tmp_path):
     put(tmp_path / "vehicles", *(f"{name}/{number}.jpg" for name in ("car", "train", "bus") for number in range(5)))
     assert load_dataset(f"folder:{tmp_path / 'vehicles'}").class_names == ("bus", "car", "train")

@@ -39,15 +39,16 @@ def read(place: Path, *, name: str | None = None, title: str | None = None) -> I
         title: Its name in reports, before the number of classes; by default the last part of the place.
     """
     tree = _Tree(place)
-    has_splits = any(parts[0] == TRAIN and len(parts) > 2 for parts in tree.parts)
-    test_name = next((each for each in TEST_NAMES if has_splits and each in tree.tops), None)
+    # Folders of images without class folders are not splits: ImageNet's `test`, or a class that is called `train`.
+    splits = {parts[0] for parts in tree.parts if len(parts) > 2}
+    has_splits = TRAIN in splits
+    test_name = next((each for each in TEST_NAMES if has_splits and each in splits), None)
     train, class_names = tree.classes_below(TRAIN if has_splits else None)
     description = f"{title or place.name.removesuffix('.tar')}, {len(class_names)} classes"
     if test_name is not None:
         test, _ = tree.classes_below(test_name, class_names)
     else:
-        kept, held_out = stratified_indices(train.labels, HELD_OUT, seed=0)
-        train, test = train.select(kept), train.select(held_out)
+        train, test = _hold_out(train, class_names, place)
         description += f", {HELD_OUT:.0%} of the images held out for testing"
         logger.warning(
             "%s has no folder of test images (val/<class>/): %d of its %d images are held out, always the same ones",
@@ -65,6 +66,21 @@ def read(place: Path, *, name: str | None = None, title: str | None = None) -> I
         image_size=224,
         augmentation=IMAGENET,
     )
+
+
+def _hold_out(
+    split: FileSplit[Tensor], class_names: tuple[str, ...], place: Path
+) -> tuple[FileSplit[Tensor], FileSplit[Tensor]]:
+    """Divide images into training and test images."""
+    kept, held_out = stratified_indices(split.labels, HELD_OUT, seed=0)
+    train, test = split.select(kept), split.select(held_out)
+    counts = torch.bincount(train.labels, minlength=len(class_names)).tolist()
+    if not len(test) or not all(counts):
+        raise CorruptDataError(
+            f"{place} has too few images of {class_names[counts.index(min(counts))]} to hold out {HELD_OUT:.0%} of "
+            f"them for testing: add some, or put test images into val/<class>/"
+        )
+    return train, test
 
 
 class _Tree:
