@@ -69,7 +69,6 @@ def test_what_is_missing_is_named_at_once(breaks, message, tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
@@ -82,11 +81,11 @@ def test_what_is_missing_is_named_at_once(breaks, message, tmp_path):
         ),
     ],
 )
-def test_what_is_damaged_is_named_when_it_is_read(breaks, message, workers, tmp_path):
+def test_what_is_damaged_is_named_when_it_is_read(breaks, message, tmp_path):
     folder = write_cityscapes(tmp_path / "cityscapes")
     dataset = load(tmp_path)
     breaks(*files_of(folder))
     with pytest.raises(DataError, match=message) as caught:
-        list(train_batches(dataset.with_crop_size((16, 16)), 3, seed=0, epoch=0, workers=workers))
+        list(train_batches(dataset.with_crop_size((16, 16)), 3, seed=0, epoch=0))
     assert "aachen_000001_000019" in str(caught.value)
     assert "Traceback" not in str(caught.value)

@@ -65,7 +65,7 @@ def test_a_plain_archive_is_read_in_place(tree, tmp_path, nested, flat):
     packed, unpacked = load_dataset(f"folder:{archive}", image_size=32), load_dataset(f"folder:{tree}", image_size=32)
     assert packed.class_names == ("cat", "dog", "owl")
     assert torch.equal(packed.train.labels, unpacked.train.labels)
-    assert torch.equal(images_of(packed, workers=2), images_of(unpacked))
+    assert torch.equal(images_of(packed), images_of(unpacked))
     assert [path.name for path in archive.parent.iterdir()] == ["pets.tar"]
 
 
@@ -168,8 +168,9 @@ def test_a_validation_split_of_a_folder(tree):
         assert [search.class_names[label] for label in split.labels] == [name.split("/")[1] for name in those]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("content", [b"", b"not an image", image_bytes()[:400]])
+@pytest.mark.parametrize(
+    ("workers", "content"), [(0, b""), (0, b"not an image"), (0, image_bytes()[:400]), (1, b"not an image")]
+)
 def test_a_damaged_image_is_named_whoever_decodes_it(tree, workers, content):
     path = tree / "val" / "dog" / "dog_1.JPEG"
     path.write_bytes(content)
