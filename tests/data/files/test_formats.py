@@ -45,7 +45,10 @@ def test_nothing_in_a_pickle_is_executed(evil, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>", python2_pickle(BATCH)[:100], python2_pickle([1, 2])])
+DAMAGE = ["empty", "html", "truncated", "other"]
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", python2_pickle(BATCH)[:100], python2_pickle([1, 2])], ids=DAMAGE)
 def test_other_pickles_are_named(content):
     with pytest.raises(CorruptDataError, match=r"^batch cannot be read as a pickle of arrays"):
         read_pickle(content, "batch")
@@ -61,7 +64,9 @@ def test_a_variable_of_a_mat_file():
     np.testing.assert_array_equal(read_mat(mat_bytes(joints=IMAGES), "joints", "joints.mat"), IMAGES)
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>", mat_bytes(joints=IMAGES)[:150], mat_bytes(other=IMAGES)])
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>", mat_bytes(joints=IMAGES)[:150], mat_bytes(other=IMAGES)], ids=DAMAGE
+)
 def test_other_mat_files_are_named(content):
     with pytest.raises(CorruptDataError, match=r"^joints\.mat cannot be read"):
         read_mat(content, "joints", "joints.mat")
