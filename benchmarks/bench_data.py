@@ -1,8 +1,8 @@
-"""The time of a CIFAR batch relative to the training step it is for, ours and with kornia's augmentation.
+"""The time of a CIFAR batch relative to the training step it is for.
 
-Prints medians and the ratio (batch / step), which must stay below 5 % for our batches: 128 images of 32×32 out of
+Prints medians and the ratio (batch / step), which must stay below 5 %: 128 images of 32×32 out of
 50,000 in memory, crop with padding 4, flip and cutout 16, and a VGG-11 step (forward, backward, SGD).
-The variants are measured alternately, so that changes in the machine's speed affect all of them alike.
+Both are measured alternately, so that changes in the machine's speed affect them alike.
 `python benchmarks/bench_data.py --check` fails if the ratio is 5 % or more.
 """
 
@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import kornia.augmentation as K
 import torch
 from torch import Tensor, nn
 
@@ -48,23 +47,6 @@ def our_batches(data: ImageDataset) -> Callable[[], tuple[Tensor, Tensor]]:
     return lambda: next(endless)
 
 
-def kornia_batches(data: ImageDataset, cropping_mode: str) -> Callable[[], tuple[Tensor, Tensor]]:
-    """The closest that kornia has: its erasing takes a square of the same area, which stays inside the image."""
-    pipeline = nn.Sequential(
-        K.RandomCrop((32, 32), padding=4, cropping_mode=cropping_mode),
-        K.RandomHorizontalFlip(),
-        K.Normalize(torch.tensor(data.mean), torch.tensor(data.std)),
-        K.RandomErasing(p=1.0, scale=(0.25, 0.25), ratio=(1.0, 1.0)),
-    )
-    order = itertools.chain.from_iterable(torch.randperm(50_000).split(BATCH_SIZE)[:-1] for _ in itertools.count())
-
-    def batch() -> tuple[Tensor, Tensor]:
-        rows = next(order)
-        return pipeline(data.train.images[rows].float() / 255), data.train.labels[rows]
-
-    return batch
-
-
 def training_step() -> Callable[[Tensor, Tensor], None]:
     model = create_model("vgg11", num_classes=100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -86,32 +68,25 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
-    data, step = cifar_like(), training_step()
-    variants = {
-        "ours": our_batches(data),
-        "kornia, slice": kornia_batches(data, "slice"),
-        "kornia, resample": kornia_batches(data, "resample"),
-    }
-    times: dict[str, list[float]] = {name: [] for name in [*variants, "step"]}
+    batch, step = our_batches(cifar_like()), training_step()
+    times: dict[str, list[float]] = {"batch": [], "step": []}
 
-    def measure(name: str, run: Callable[[], object]) -> object:
+    def measure(name: str, run: Callable[[], tuple[Tensor, Tensor] | None]) -> tuple[Tensor, Tensor] | None:
         started = time.perf_counter()
         result = run()
         times[name].append(time.perf_counter() - started)
         return result
 
     for _ in range(options.rounds + 2):
-        batches = {name: measure(name, batch) for name, batch in variants.items()}
-        images, labels = batches["ours"]
+        images, labels = measure("batch", batch)
         measure("step", lambda: step(images, labels))  # noqa: B023 (called immediately)
 
     medians = {name: statistics.median(values[2:]) for name, values in times.items()}
+    ratio = medians["batch"] / medians["step"]
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {options.rounds} rounds")
     print(f"{'VGG-11 training step':<24}{medians['step'] * 1e3:9.2f} ms")
-    for name in variants:
-        ratio = medians[name] / medians["step"]
-        print(f"{f'batch, {name}':<24}{medians[name] * 1e3:9.2f} ms {ratio:8.2%} of the step")
-    if options.check and medians["ours"] / medians["step"] >= LIMIT:
+    print(f"{'batch':<24}{medians['batch'] * 1e3:9.2f} ms {ratio:8.2%} of the step")
+    if options.check and ratio >= LIMIT:
         sys.exit(f"a batch takes {LIMIT:.0%} of the step or more")
 
 

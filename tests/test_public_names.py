@@ -29,8 +29,8 @@ PACKAGES = {
         load_encoder_ model_info register
     """,
     "data": """
-        Augmentation Batches CorruptDataError DataError DatasetInfo FolderSplit ImageDataset MemorySplit
-        MissingDataError People PoseDataset SegmentationDataset Split UnreachableError data_root eval_batches
+        Augmentation Batches CorruptDataError DataError DatasetInfo FileSplit ImageDataset Loader MemorySplit
+        MissingDataError People PoseDataset SegmentationDataset UnreachableError data_root eval_batches fingerprint
         get_dataset_files list_datasets load_dataset load_for steps_per_epoch
         stratified_indices train_batches validation_split
     """,

@@ -49,7 +49,7 @@ def test_folders_without_images_are_refused_before_anything_is_written(command, 
     (tmp_path / "empty").mkdir()
     code, said = command("compare", *TINY, "--dataset", "folder:empty")
     assert code == 66
-    assert "does not contain images in both train/<class>/ and val/<class>/" in said
+    assert "empty contains no images. They must be in <class>/, or in train/<class>/ and val/<class>/" in said
     code, said = command("compare", *TINY, "--dataset", "folder:nowhere")
     assert code == 66
     assert "the PATH of --dataset folder:nowhere" in said

@@ -2,15 +2,20 @@
 
 import hashlib
 import inspect
+import itertools
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spatialgrad.data import (
     Augmentation,
     ImageDataset,
+    Loader,
     MemorySplit,
     eval_batches,
     load_dataset,
@@ -18,12 +23,10 @@ from spatialgrad.data import (
     steps_per_epoch,
     train_batches,
 )
-from spatialgrad.data.augment import augment, draw, normalize
-from spatialgrad.data.batches import batch_bounds, epoch_order
-from spatialgrad.data.files.images import SquareCrop, crop_square, decode
-from spatialgrad.data.pose import PersonMaker, PoseAugmentation
+from spatialgrad.data.batches import batch_bounds, count_workers, epoch_order, rank_bounds
+from spatialgrad.data.pose import PoseAugmentation
 from spatialgrad.data.rng import generator_for
-from spatialgrad.data.warp import Geometry, crop_matrix, draw_move, warp_image, warp_mask
+from spatialgrad.data.warp import Geometry
 from support.data_files import write_tree
 from support.dense_files import write_camvid, write_cityscapes
 from support.pose_files import write_lspet
@@ -101,45 +104,6 @@ def _numbers(batches):
     return [int(image[0, 0, 0] * 255 + 0.5) for images, *_ in batches for image in images]
 
 
-def _made_by_hand(dataset, indices, draws, *, seed, epoch):
-    """A training batch, from the functions that make one image or augment one batch."""
-    split, config = dataset.train, _augmentation(dataset)
-
-    def stack(make):
-        return [torch.stack(tensors) for tensors in zip(*map(make, indices.tolist()), strict=True)]
-
-    def normalized(images, *targets):
-        return normalize(images, dataset.mean, dataset.std), *targets
-
-    def crop(index):
-        image = decode(split.files.read(index), split.files.name(index))
-        how = SquareCrop(size=dataset.image_size, area=config.resized_crop, seed=seed, epoch=epoch)
-        return (crop_square(image, how, index),)
-
-    def warp(index):
-        image, mask = split.read(index)
-        matrix = crop_matrix(draw_move(config, seed=seed, epoch=epoch, index=index), mask.shape, dataset.crop_size)
-        fill = tuple(255 * value for value in dataset.mean)
-        return warp_image(image, matrix, (24, 32), fill), warp_mask(mask, matrix, (24, 32), 255).long()
-
-    if isinstance(config, Geometry):
-        return normalized(*stack(warp))
-    if isinstance(config, PoseAugmentation):
-        options = {"skeleton": dataset.skeleton, "size": dataset.image_size, "augmentation": config}
-        return normalized(*stack(PersonMaker(people=split, seed=seed, epoch=epoch, **options)))
-    images = split.images[indices] if dataset.name == "memory" else stack(crop)[0]
-    return augment(images, config, draws, mean=dataset.mean, std=dataset.std), split.labels[indices]
-
-
-def test_batches_are_what_the_functions_beneath_them_make(dataset):
-    """So that no change of the way from a file to a batch can give a resumed run other batches."""
-    order, expected = epoch_order(len(dataset.train), seed=3, epoch=4), []
-    for number, (first, last) in enumerate(batch_bounds(len(dataset.train), 8)):
-        draws = draw(last - first, generator_for("augment", 3, 4, number))
-        expected.append(_made_by_hand(dataset, order[first:last], draws, seed=3, epoch=4))
-    assert _same(_epoch(dataset), expected)
-
-
 def test_images_keep_their_labels():
     batches = _epoch(_memory(), augmentation=None)
     assert sorted(_numbers(batches)) == list(range(103))
@@ -158,16 +122,16 @@ def test_batches_are_float32_and_int64_of_the_right_shape(kind, datasets):
 
 
 def test_the_same_seed_and_epoch_give_the_same_batches(dataset):
-    first = _epoch(dataset)
-    torch.manual_seed(99)
-    assert _same(first, _epoch(dataset))
+    batches = train_batches(dataset, 8, seed=3, epoch=4, augmentation=_augmentation(dataset))
+    first = list(batches)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        assert _same(first, list(batches))
+        list(eval_batches(dataset, 8))
+        assert torch.equal(state, torch.get_rng_state()), "the global random state is neither read nor changed"
     assert not _same(first, _epoch(dataset, epoch=5))
     assert not _same(first, _epoch(dataset, seed=4))
-
-
-def test_batches_can_be_iterated_again(dataset):
-    batches = train_batches(dataset, 8, seed=0, epoch=0, augmentation=_augmentation(dataset))
-    assert _same(list(batches), list(batches))
 
 
 @pytest.mark.parametrize("start", [0, 1, 2, -1])
@@ -195,23 +159,75 @@ def test_the_ranks_of_an_epoch_are_disjoint_and_complete(world_size):
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
-@pytest.mark.parametrize("kind", ["folder", "cityscapes", "lspet"])
+@pytest.mark.parametrize("kind", ["folder", "camvid", "cityscapes", "lspet"])
 def test_the_number_of_workers_changes_nothing(kind, datasets):
     dataset = datasets[kind]
-    for options in ({}, {"augmentation": None}):
-        assert _same(_epoch(dataset, **options), _epoch(dataset, num_workers=3, **options))
-    assert _same(list(eval_batches(dataset, 4)), list(eval_batches(dataset, 4, num_workers=1)))
+    loader, augmentation = Loader(dataset, workers=3), _augmentation(dataset)
+    for epoch, start in ((4, 0), (5, 1), (4, 0)):
+        found = loader.train_batches(8, seed=3, epoch=epoch, augmentation=augmentation, start=start)
+        assert _same(list(found), _epoch(dataset, epoch=epoch)[start:])
+        assert _same(list(loader.eval_batches(4)), list(eval_batches(dataset, 4)))
+    assert _same(list(loader.train_batches(8, seed=3, epoch=4)), _epoch(dataset, augmentation=None))
 
 
-def test_no_global_random_state_is_read_or_moved(dataset):
-    results = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        state = torch.get_rng_state()
-        results.append(_epoch(dataset))
-        list(eval_batches(dataset, 8))
-        assert torch.equal(state, torch.get_rng_state())
-    assert _same(*results)
+def test_workers_start_once_and_serve_all_epochs(folder):
+    loader = Loader(folder, workers=2)
+
+    def processes():
+        return {worker.pid for worker in loader._loader._iterator._workers}
+
+    list(loader.train_batches(8, seed=0, epoch=0))
+    first = processes()
+    next(iter(loader.train_batches(8, seed=0, epoch=1)))  # as `update` does, which takes a few batches of an epoch
+    for epoch in (1, 2):
+        list(loader.train_batches(8, seed=0, epoch=epoch))
+        list(loader.eval_batches(8))
+    assert processes() == first
+    assert os.getpid() not in first
+
+
+def test_two_passes_over_one_loader_do_not_disturb_each_other(folder):
+    loader = Loader(folder, workers=1)
+    outer = []
+    for batch in loader.train_batches(8, seed=3, epoch=4, augmentation=_augmentation(folder)):
+        outer.append(batch)
+        assert _same(list(loader.eval_batches(4)), list(eval_batches(folder, 4)))
+    assert _same(outer, _epoch(folder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cores", "world_size", "auto", "three"),
+    [
+        ("memory", 16, 1, 0, 0),
+        ("camvid", 16, 1, 0, 3),
+        ("folder", 16, 1, 8, 3),
+        ("folder", 16, 4, 4, 3),
+        ("cityscapes", 1, 2, 1, 3),
+        ("lspet", 3, 1, 3, 3),
+    ],
+)
+def test_the_number_of_workers_by_default(kind, cores, world_size, auto, three, datasets, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)))
+    assert count_workers(datasets[kind], "auto", world_size) == auto
+    assert count_workers(datasets[kind], 3, world_size) == three
+    if auto == 8:  # 16 processes on two machines
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+        assert count_workers(datasets[kind], "auto", 16) == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_no_batch_waits_for_the_device(dataset):
+    loader = Loader(dataset.to("cuda") if dataset.name == "memory" else dataset, device="cuda")
+    batches = loader.train_batches(8, seed=3, epoch=4, augmentation=_augmentation(dataset))
+    list(batches)  # constants are moved once
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = list(batches)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for batch, expected in zip(found, _epoch(dataset), strict=True):
+        torch.testing.assert_close([tensor.cpu() for tensor in batch], list(expected), atol=1e-4, rtol=1e-4)
 
 
 def _digest_of_the_middle(folder, **options):
@@ -234,7 +250,7 @@ def test_another_process_resumes_with_the_same_batches(folder):
 import hashlib
 from spatialgrad.data import Augmentation, load_dataset, train_batches
 {inspect.getsource(_digest_of_the_middle)}
-print(_digest_of_the_middle({tree!r}, start=2, num_workers=2))
+print(_digest_of_the_middle({tree!r}, start=2, workers=2))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == _digest_of_the_middle(tree)
@@ -267,8 +283,9 @@ def test_evaluation_can_be_on_the_training_images(folder):
 
 def test_a_data_set_on_another_device_makes_batches_there():
     device = torch.device("meta")
-    split = _memory().train.to(device)
-    images, labels = next(split.load([torch.arange(4)], SquareCrop(size=16), device=device, num_workers=0))
+    data = _memory()
+    object.__setattr__(data, "test", data.test.to(device))  # without the check of labels, which `meta` does not have
+    images, labels = next(iter(eval_batches(data, 4, device=device)))
     assert images.device == labels.device == device
     assert images.shape == (4, 3, 16, 16)
 
@@ -283,10 +300,19 @@ def test_moving_a_data_set_changes_no_batch(kind, datasets):
     [
         ({"start": 14}, "start must be a batch of the epoch, 0 to 13, got 14"),
         ({"start": -1}, "got -1"),
-        ({"world_size": 3}, "batch size 8 counts the images of all ranks together"),
+        (
+            {"world_size": 3},
+            "--batch-size 8 counts the images of all processes .* multiple of their number, 3",
+        ),
+        ({"batch_size": 0}, "--batch-size 0 .*positive multiple"),
         ({"rank": 2, "world_size": 2}, "rank 2 is not one of 0 to 1"),
-        ({"batch_size": 200, "drop_last": True}, "drop_last leaves no batch of 200"),
-        ({"batch_size": 128, "world_size": 128}, "103 training images, too few for 128 ranks"),
+        ({"rank": -1, "world_size": 2}, "rank -1 is not one of 0 to 1"),
+        ({"world_size": 0}, "world size 0"),
+        (
+            {"batch_size": 200, "drop_last": True},
+            "103 training images, .*choose a --batch-size of at most 103, or --data.no-drop-last",
+        ),
+        ({"batch_size": 128, "world_size": 128}, "103 training images, too few for 128 processes"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(options, message):
@@ -297,3 +323,67 @@ def test_what_cannot_be_is_refused_at_once(options, message):
 def test_resized_crops_of_images_in_memory_are_refused():
     with pytest.raises(ValueError, match="use crop_padding for images in memory"):
         _epoch(_memory(), augmentation=Augmentation(resized_crop=(0.1, 1.0)))
+
+
+@settings(deadline=None)
+@given(
+    count=st.integers(1, 300),
+    per_rank=st.integers(1, 16),
+    world_size=st.integers(1, 5),
+    drop_last=st.booleans(),
+    seed=st.integers(0, 2**63),
+)
+def test_ranks_share_an_epoch_without_overlap_or_loss(count, per_rank, world_size, drop_last, seed):
+    batch_size = per_rank * world_size
+    bounds = batch_bounds(count, batch_size, world_size=world_size, drop_last=drop_last)
+    order = epoch_order(count, seed=seed, epoch=3)
+    seen = []
+    for bound in bounds:
+        shares = [rank_bounds(*bound, rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert (shares[0][0], shares[-1][1]) == bound
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(shares))
+        sizes = [last - first for first, last in shares]
+        assert max(sizes) - min(sizes) <= 1
+        if count >= batch_size:
+            assert min(sizes) >= min(2, per_rank)
+        seen += [order[first:last] for first, last in shares]
+    images = torch.cat(seen).tolist() if seen else []
+    assert len(set(images)) == len(images)
+    expected = count // batch_size * batch_size if drop_last else count
+    assert len(images) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "world_size", "drop_last", "sizes"),
+    [
+        (20, 1, False, [8, 8, 4]),
+        (20, 1, True, [8, 8]),
+        (17, 1, False, [8, 9]),  # batch normalization cannot train on one image
+        (18, 1, False, [8, 8, 2]),
+        (19, 2, False, [8, 11]),
+        (20, 2, False, [8, 8, 4]),
+        (5, 4, False, [5]),
+    ],
+)
+def test_sizes_of_batches(count, world_size, drop_last, sizes):
+    bounds = batch_bounds(count, 8, world_size=world_size, drop_last=drop_last)
+    assert [stop - start for start, stop in bounds] == sizes
+
+
+def test_the_order_depends_on_seed_and_epoch_and_nothing_else():
+    first = epoch_order(1000, seed=1, epoch=2)
+    # Held, so that no change of ours can give a resumed run another order.
+    assert first[:8].tolist() == [819, 84, 674, 267, 387, 248, 821, 271]
+    torch.rand(5)
+    assert torch.equal(first, epoch_order(1000, seed=1, epoch=2))
+    assert not torch.equal(first, epoch_order(1000, seed=1, epoch=3))
+    assert not torch.equal(first, epoch_order(1000, seed=2, epoch=1))
+    assert first.sort().values.tolist() == list(range(1000))
+
+
+def test_generators_of_different_purposes_differ():
+    draws = {
+        torch.rand(1, generator=generator_for(*key)).item()
+        for key in (("a", 1, 2), ("a", 2, 1), ("a", 12), ("a", 1, 2, 0), ("b", 1, 2), ("a", 2**40, 0), ("a", 0, 2**40))
+    }
+    assert len(draws) == 7

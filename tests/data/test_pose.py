@@ -8,17 +8,19 @@ import torch
 from PIL import Image
 
 from spatialgrad.data import CorruptDataError
-from spatialgrad.data.person_crops import canvas_side, crop_person, place_on_canvas
 from spatialgrad.data.pose import (
     PersonMaker,
     PoseAugmentation,
+    canvas_side,
+    crop_person,
     draw_person_move,
     mirror_joints,
     move_person,
+    place_on_canvas,
 )
 from spatialgrad.data.sets.lspet import SKELETON as LSP
 from spatialgrad.data.sets.lspet import read
-from spatialgrad.data.sets.mpii_annotations import SKELETON as MPII
+from spatialgrad.data.sets.mpii import SKELETON as MPII
 from spatialgrad.data.warp import Move
 from support.pose_files import write_lspet
 

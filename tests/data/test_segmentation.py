@@ -66,7 +66,7 @@ def test_training_batches(camvid):
 def test_every_image_is_seen_once_and_not_moved_without_geometry(camvid):
     seen = torch.cat([masks for _, masks in train_batches(camvid, 4, seed=3, epoch=1)])
     key = sorted(str(mask.tolist()) for mask in seen)
-    assert key == sorted(str(mask.long().tolist()) for mask in camvid.train.masks)
+    assert key == sorted(str(mask.long().tolist()) for mask in camvid.train.labels)
 
 
 def test_half_of_the_images_are_mirrored_and_their_masks_with_them(camvid):
@@ -91,10 +91,10 @@ def test_whole_test_images_each_once_over_all_ranks(camvid, world_size):
         for batch in eval_batches(camvid, world_size, rank=rank, world_size=world_size)
     ]
     masks = [mask for _, masks in batches for mask in masks]
-    assert sorted(str(m.tolist()) for m in masks) == sorted(str(m.long().tolist()) for m in camvid.test.masks)
+    assert sorted(str(m.tolist()) for m in masks) == sorted(str(m.long().tolist()) for m in camvid.test.labels)
     mean, std = (torch.tensor(value)[:, None, None] for value in (camvid.mean, camvid.std))
     for image, mask in ((image, mask) for images, masks in batches for image, mask in zip(images, masks, strict=True)):
-        index = next(i for i, truth in enumerate(camvid.test.masks) if torch.equal(truth.long(), mask))
+        index = next(i for i, truth in enumerate(camvid.test.labels) if torch.equal(truth.long(), mask))
         torch.testing.assert_close(image * std + mean, camvid.test.images[index] / 255, atol=1e-5, rtol=0)
 
 

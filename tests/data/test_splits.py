@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spatialgrad.data import load_dataset, stratified_indices, validation_split
+from spatialgrad.data import MemorySplit, load_dataset, stratified_indices, validation_split
 
 
 def test_the_validation_split_is_a_stratified_fifth():
@@ -53,3 +53,23 @@ def test_every_image_is_on_one_side_and_every_class_gives_its_share(labels, frac
 def test_a_fraction_that_is_none_is_refused(fraction):
     with pytest.raises(ValueError, match="between 0 and 1"):
         stratified_indices(torch.tensor([0, 1]), fraction, seed=0)
+
+
+def test_a_validation_share_without_images_is_named_with_its_flag():
+    data = load_dataset("fashion-mnist-mini")
+    for fraction, count in ((0.00001, 0), (0.99999, 5000)):
+        expected = f"--data.validation {fraction} holds out {count} of the 5000 training images of fashion-mnist-mini"
+        with pytest.raises(ValueError, match=expected):
+            validation_split(data, fraction)
+
+
+def test_images_and_labels_in_memory_must_fit_each_other():
+    images = torch.zeros(4, 3, 8, 6, dtype=torch.uint8)
+    masks = torch.zeros(4, 8, 6, dtype=torch.uint8)
+    assert len(MemorySplit(images, masks)) == len(MemorySplit(images, torch.arange(4))) == 4
+    for wrong in (images.float(), images[0]):
+        with pytest.raises(ValueError, match="images must be uint8 of shape"):
+            MemorySplit(wrong, torch.arange(4))
+    for wrong in (torch.arange(3), torch.zeros(4), masks[:, :7], masks.long()):
+        with pytest.raises(ValueError, match=r"labels must be int64 of shape \(4,\), or uint8 of shape \(4, 8, 6\)"):
+            MemorySplit(images, wrong)

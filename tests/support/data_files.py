@@ -7,7 +7,7 @@ import pickle
 import struct
 import tarfile
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
@@ -135,7 +135,7 @@ def channel_statistics(images):
 
 
 class FileServer(http.server.ThreadingHTTPServer):
-    """Serves files from a dictionary, with ranges, and misbehaves when told to."""
+    """Serves files from a dictionary, and interrupts transfers when told to."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -143,9 +143,6 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.requests = []
         self.cut_after = []
         """For each coming answer: how many bytes of the body are sent before the connection is closed."""
-        self.ranges = True
-        self.respond = None
-        """In place of the files: called with the handler of each request."""
 
     def url(self, name):
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -153,31 +150,15 @@ class FileServer(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        server = self.server
-        content = server.files.get(self.path.lstrip("/"))
-        wanted = self.headers.get("Range")
-        server.requests.append(wanted)
-        if server.respond is not None:
-            self.close_connection = True
-            with suppress(ConnectionError):  # the client may give up
-                server.respond(self)
-            return
+        content = self.server.files.get(self.path.lstrip("/"))
+        self.server.requests.append(self.path)
         if content is None:
             self.send_error(404)
             return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
-        if start and start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = content[start:]
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(body[: server.cut_after.pop(0)] if server.cut_after else body)
+        self.wfile.write(content[: self.server.cut_after.pop(0)] if self.server.cut_after else content)
         self.close_connection = True
 
     def log_message(self, *args):

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from scipy.io import savemat
 
 from spatialgrad.data.sets.lspet import SKELETON as LSP
-from spatialgrad.data.sets.mpii_annotations import SKELETON as MPII
+from spatialgrad.data.sets.mpii import SKELETON as MPII
 
 # A person of height 1, standing upright, seen from the front: its right is on the left of the picture.
 _BODY = {

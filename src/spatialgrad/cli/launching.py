@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spatialgrad.cli.importing import importing
-from spatialgrad.data.names import is_folder
-from spatialgrad.data.registry import find_source
+from spatialgrad.data.registry import find_source, is_folder
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.plan import Plan
 from spatialgrad.studies.run.launch import Launcher

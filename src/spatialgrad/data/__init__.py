@@ -11,14 +11,15 @@ from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.data.augment import Augmentation
-    from spatialgrad.data.batches import Batches, eval_batches, steps_per_epoch, train_batches
-    from spatialgrad.data.classification import FolderSplit, ImageDataset, MemorySplit, Split
+    from spatialgrad.data.batches import Batches, Loader, eval_batches, steps_per_epoch, train_batches
+    from spatialgrad.data.classification import ImageDataset, validation_split
     from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
+    from spatialgrad.data.fingerprints import fingerprint
     from spatialgrad.data.pose import People, PoseDataset
     from spatialgrad.data.registry import DatasetInfo, get_dataset_files, list_datasets, load_dataset, load_for
     from spatialgrad.data.segmentation import SegmentationDataset
     from spatialgrad.data.source import data_root
-    from spatialgrad.data.splits import stratified_indices, validation_split
+    from spatialgrad.data.splits import FileSplit, MemorySplit, stratified_indices
 
 __all__ = [
     "Augmentation",
@@ -26,17 +27,18 @@ __all__ = [
     "CorruptDataError",
     "DataError",
     "DatasetInfo",
-    "FolderSplit",
+    "FileSplit",
     "ImageDataset",
+    "Loader",
     "MemorySplit",
     "MissingDataError",
     "People",
     "PoseDataset",
     "SegmentationDataset",
-    "Split",
     "UnreachableError",
     "data_root",
     "eval_batches",
+    "fingerprint",
     "get_dataset_files",
     "list_datasets",
     "load_dataset",

@@ -3,16 +3,15 @@
 Drawing is separate from applying: the numbers come from a CPU generator for the whole global batch, so that they are
 the same on every device and for every number of ranks, and each rank applies its own part.
 
-Colour jitter is kornia's. Crop, flip and cutout are implemented here: kornia draws from the global random state only,
-and its random erasing is not the cutout of DeVries and Taylor 2017 (https://arxiv.org/abs/1708.04552: a square of fixed
-side around a uniform centre, clipped at the border). `benchmarks/bench_data.py` compares their speed.
+Cutout is that of DeVries and Taylor 2017 (https://arxiv.org/abs/1708.04552): a square of fixed side around a uniform
+centre, clipped at the border. Colour jitter is torchvision's: the factors blend an image with black, with its mean grey
+or with the grey of each pixel.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -108,7 +107,7 @@ def augment(
     """
     if len(draws.uniform) != len(images):
         raise ValueError(f"{len(draws.uniform)} rows of random numbers for {len(images)} images")
-    u = draws.uniform.to(images.device, non_blocking=True)
+    u = to_device(draws.uniform, images.device)
     if augmentation.crop_padding:
         images = shifted_crop(images, augmentation.crop_padding, u[:, 0], u[:, 1])
     if augmentation.flip:
@@ -124,9 +123,22 @@ def augment(
 def normalize(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Normalize pixels to mean 0 and standard deviation 1: uint8 in 0 to 255, or float in [0, 1], to float32."""
     scale = 1.0 if images.is_floating_point() else 255.0
-    shift = torch.tensor(mean, device=images.device).mul_(scale)[:, None, None]
-    spread = torch.tensor(std, device=images.device).mul_(scale)[:, None, None]
-    return images.to(torch.float32, copy=True).sub_(shift).div_(spread)
+    shift, spread = (constant(tuple(scale * value for value in values), images.device) for values in (mean, std))
+    return images.to(torch.float32, copy=True).sub_(shift[:, None, None]).div_(spread[:, None, None])
+
+
+@lru_cache(maxsize=64)
+def constant(values: tuple[float, ...] | tuple[int, ...], device: torch.device) -> Tensor:
+    """A vector that is moved to its device once: each copy from pageable memory would wait for the whole stream."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Move a tensor without waiting for the device, which takes pinned memory on a GPU."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def shifted_crop(images: Tensor, padding: int, u_y: Tensor, u_x: Tensor) -> Tensor:
@@ -178,27 +190,42 @@ def jitter_colours(images: Tensor, augmentation: Augmentation, u: Tensor, order:
     """
     if images.shape[1] != 3:
         raise ValueError(f"colour jitter needs images of 3 channels, got {images.shape[1]}")
-    try:
-        from kornia import enhance
-    except ImportError as error:
-        raise ImportError("colour jitter needs kornia: pip install 'spatialgrad[train]'") from error
-
-    def factor(column: int, reach: float) -> Tensor:
-        return torch.lerp(u.new_tensor(max(0.0, 1 - reach)), u.new_tensor(1 + reach), u[:, column])
-
-    a = augmentation
-    steps: tuple[tuple[float, Callable[[Tensor], Tensor]], ...] = (
-        (a.brightness, lambda x: enhance.adjust_brightness_accumulative(x, factor(0, a.brightness))),
-        (a.contrast, lambda x: enhance.adjust_contrast_with_mean_subtraction(x, factor(1, a.contrast))),
-        (a.saturation, lambda x: enhance.adjust_saturation_with_gray_subtraction(x, factor(2, a.saturation))),
-        (a.hue, lambda x: enhance.adjust_hue(x, (2 * u[:, 3] - 1) * (a.hue * 2 * math.pi))),
-    )
+    reaches = (augmentation.brightness, augmentation.contrast, augmentation.saturation, augmentation.hue)
     pixels = images.to(torch.float32).div_(255.0)
     for index in order:
-        reach, step = steps[index]
-        if reach:
-            pixels = step(pixels)
+        reach, draws = reaches[index], u[:, index, None, None, None]
+        if not reach:
+            continue
+        if index == 3:
+            pixels = _turn_hue(pixels, (2 * draws - 1) * reach)
+            continue
+        low = max(0.0, 1 - reach)
+        factor = low + (1 + reach - low) * draws
+        if index == 0:
+            pixels = pixels * factor
+        else:
+            grey = _grey(pixels)
+            pixels = torch.lerp(grey.mean((2, 3), keepdim=True) if index == 1 else grey, pixels, factor)
+        pixels.clamp_(0.0, 1.0)
     return pixels
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    red, green, blue = (pixels[:, channel, None] for channel in range(3))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def _turn_hue(pixels: Tensor, turn: Tensor) -> Tensor:
+    """Rotate the hue by a fraction of the colour circle: from RGB to hue, chroma and value, and back."""
+    red, green, blue = (pixels[:, channel, None] for channel in range(3))
+    value = pixels.amax(1, keepdim=True)
+    chroma = value - pixels.amin(1, keepdim=True)
+    safe = chroma.clamp(min=1e-8)
+    hue = torch.where(value == blue, (red - green) / safe + 4, (blue - red) / safe + 2)
+    hue = torch.where(value == red, (green - blue) / safe, hue) + 6 * turn
+    # How far each channel is below the value: https://en.wikipedia.org/wiki/HSL_and_HSV#HSV_to_RGB_alternative.
+    position = torch.cat([hue + 5, hue + 3, hue + 1], 1).remainder_(6)
+    return value - chroma * torch.minimum(position, 4 - position).clamp_(0, 1)
 
 
 def _pick(u: Tensor, choices: int) -> Tensor:

@@ -8,7 +8,9 @@ too small for them; see `batch_bounds`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -17,14 +19,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from spatialgrad.data.augment import to_device
 from spatialgrad.data.errors import DataError
 from spatialgrad.data.rng import generator_for
 
 Batch = tuple[Tensor, ...]
 """Images (float32, normalized), then their targets."""
-Make = Callable[[int], tuple[Tensor, ...]]
-"""Makes an image and its targets from its index. It is sent to worker processes, so it must be picklable."""
 SplitName = Literal["train", "test"]
+Workers = int | Literal["auto"]
+MAX_AUTO_WORKERS = 8
 A = TypeVar("A")
 """The augmentation of a kind of data sets."""
 
@@ -46,24 +49,20 @@ class Share:
     indices: Tensor
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Request(Generic[A]):
-    """What `train_batches` and `eval_batches` ask of a data set."""
+@dataclass(frozen=True, kw_only=True)
+class Pass(Generic[A]):
+    """One pass over a split: what decides how its images are read, besides their indices."""
 
     split: SplitName
-    shares: Sequence[Share]
-    """One for each batch."""
     training: bool
     """False for evaluation: augmentation, seed and epoch are not used."""
     augmentation: A | None = None
     seed: int = 0
     epoch: int = 0
-    device: torch.device
-    num_workers: int
 
 
 class BatchDataset(Protocol[A]):
-    """What `train_batches` and `eval_batches` need from a data set."""
+    """What batches need from a data set."""
 
     @property
     def name(self) -> str:
@@ -77,8 +76,15 @@ class BatchDataset(Protocol[A]):
     def test(self) -> Sized:
         """The test images."""
 
-    def load(self, request: Request[A]) -> Iterator[Batch]:
-        """Load the batches of a request."""
+    @property
+    def worker_use(self) -> Literal["never", "on request", "by default"]:
+        """When its images are read by worker processes: by default if they are decoded from files."""
+
+    def read(self, run: Pass[A], indices: Tensor) -> Batch:
+        """Images (uint8) and targets, stacked; called in a worker process, if there are any."""
+
+    def finish(self, run: Pass[A], share: Share, images: Tensor, *targets: Tensor) -> Batch:
+        """Augment and normalize what was read, on the device of the batch."""
 
 
 class Batches:
@@ -95,11 +101,154 @@ class Batches:
         return self._produce()
 
 
-def steps_per_epoch(
-    dataset: BatchDataset[Any], batch_size: int, *, world_size: int = 1, drop_last: bool = False
-) -> int:
-    """The number of batches that `train_batches` gives to each rank in an epoch."""
-    return len(batch_bounds(len(dataset.train), batch_size, world_size=world_size, drop_last=drop_last))
+class Loader(Generic[A]):
+    """Makes the batches of a run, with worker processes that start once and serve all epochs and evaluations.
+
+    Args:
+        dataset: The data set.
+        rank: Rank of this process.
+        world_size: Number of processes.
+        device: Device of the batches.
+        workers: Number of processes that read images; affects speed only. `auto` is none for images in memory, else one
+            per core of this process, at most 8.
+    """
+
+    def __init__(
+        self,
+        dataset: BatchDataset[A],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: Workers = 0,
+    ) -> None:
+        if world_size < 1 or not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is not one of 0 to {world_size - 1}, the ranks of world size {world_size}")
+        self.dataset = dataset
+        self.rank, self.world_size = rank, world_size
+        self.device = torch.device(device)
+        self.workers = count_workers(dataset, workers, world_size)
+        self._keys = _Keys()
+        self._loader: DataLoader[Any] | None = None
+        self._loader_in_use = False
+
+    def train_batches(
+        self,
+        batch_size: int,
+        *,
+        seed: int,
+        epoch: int,
+        augmentation: A | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Batches:
+        """The training batches of one epoch; see the function `train_batches`."""
+        check_batch_size(batch_size, self.world_size)
+        name, count = self.dataset.name, len(self.dataset.train)
+        bounds = batch_bounds(count, batch_size, world_size=self.world_size, drop_last=drop_last)
+        if count < self.world_size:
+            raise ValueError(f"{name} has {count} training images, too few for {self.world_size} processes")
+        if not bounds:
+            raise ValueError(
+                f"{name} has {count} training images, fewer than a batch of {batch_size}, and incomplete batches are "
+                f"left out: choose a --batch-size of at most {count}, or --data.no-drop-last"
+            )
+        if not 0 <= start <= len(bounds):
+            raise ValueError(f"start must be a batch of the epoch, 0 to {len(bounds)}, got {start}")
+        run = Pass(split="train", training=True, augmentation=augmentation, seed=seed, epoch=epoch)
+
+        def produce() -> Iterator[Batch]:
+            return self._load(run, self._shares(epoch_order(count, seed=seed, epoch=epoch), bounds)[start:])
+
+        return Batches(len(bounds) - start, produce)
+
+    def eval_batches(self, batch_size: int, *, split: SplitName = "test") -> Batches:
+        """The images of a split in order; see the function `eval_batches`."""
+        check_batch_size(batch_size, self.world_size)
+        count = len(self.dataset.train if split == "train" else self.dataset.test)
+        shares = self._shares(torch.arange(count), batch_bounds(count, batch_size))
+        shares = [share for share in shares if len(share.indices)]
+        run: Pass[A] = Pass(split=split, training=False)
+        return Batches(len(shares), lambda: self._load(run, shares))
+
+    def _shares(self, order: Tensor, bounds: Iterable[tuple[int, int]]) -> list[Share]:
+        shares = []
+        for number, (begin, end) in enumerate(bounds):
+            first, last = rank_bounds(begin, end, rank=self.rank, world_size=self.world_size)
+            shares.append(Share(number, end - begin, first - begin, order[first:last]))
+        return shares
+
+    def _load(self, run: Pass[A], shares: Sequence[Share]) -> Iterator[Batch]:
+        for share, items in zip(shares, self._read(run, shares), strict=True):
+            yield self.dataset.finish(run, share, *(to_device(tensor, self.device) for tensor in items))
+
+    def _read(self, run: Pass[A], shares: Sequence[Share]) -> Iterator[Batch]:
+        if not self.workers:
+            yield from (self.dataset.read(run, share.indices) for share in shares)
+            return
+        with self._started_loader([(run, share.indices.tolist()) for share in shares]) as loader:
+            for items in loader:
+                if isinstance(items, DataError):
+                    raise items
+                yield items
+
+    @contextmanager
+    def _started_loader(self, keys: Sequence[Key]) -> Iterator[DataLoader[Any]]:
+        """The loader whose workers live as long as this object; another one if a pass over it has not ended yet."""
+        if self._loader_in_use:
+            yield self._new_loader(_Keys(keys), persistent=False)
+            return
+        if self._loader is None:
+            self._loader = self._new_loader(self._keys, persistent=True)
+        self._keys.keys, self._loader_in_use = keys, True
+        try:
+            yield self._loader
+        finally:
+            self._loader_in_use = False
+
+    def _new_loader(self, keys: _Keys, *, persistent: bool) -> DataLoader[Any]:
+        return DataLoader(
+            _Items(self.dataset),
+            sampler=keys,
+            batch_size=None,
+            num_workers=self.workers,
+            persistent_workers=persistent,
+            pin_memory=self.device.type == "cuda",
+            # By default, a DataLoader would draw from the global generator and so change the run.
+            generator=torch.Generator(),
+        )
+
+
+Key = tuple[Pass[Any], list[int]]
+"""What is sent to a worker process to get a batch: the epoch is a part of it, so that workers need not start again."""
+
+
+class _Keys:
+    """The sampler of a loader; its keys are replaced before each pass."""
+
+    def __init__(self, keys: Sequence[Key] = ()) -> None:
+        self.keys = keys
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.keys)
+
+
+class _Items(Dataset[Any]):
+    """Reads whole batches."""
+
+    def __init__(self, dataset: BatchDataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, key: Key) -> Batch | DataError:
+        run, indices = key
+        try:
+            return self.dataset.read(run, torch.tensor(indices))
+        except DataError as error:
+            # Returned, not raised: a DataLoader would put the worker's whole traceback into the message.
+            return error
 
 
 def train_batches(
@@ -114,9 +263,11 @@ def train_batches(
     start: int = 0,
     drop_last: bool = False,
     device: torch.device | str = "cpu",
-    num_workers: int = 0,
+    workers: Workers = 0,
 ) -> Batches:
     """The training batches of one epoch, shuffled, augmented and normalized.
+
+    With workers, a `Loader` is faster for more than one epoch: here, they start with every iteration.
 
     Args:
         dataset: The data set, whose `train` split is used.
@@ -130,38 +281,16 @@ def train_batches(
         start: Number of the first batch: a run that stopped after n batches resumes with `start=n`.
         drop_last: Leave out an incomplete last batch; see `batch_bounds`.
         device: Device of the batches.
-        num_workers: Number of processes that decode image files; affects speed only.
+        workers: Number of processes that read images, or `auto`; see `Loader`.
 
     Returns:
         An iterable, with a length, of tuples: images (float32) and labels (int64) for classification; images and masks
         (int64) for segmentation; images, joints, visibility and reference lengths for pose.
     """
-    check_shares(batch_size, rank=rank, world_size=world_size)
-    count = len(dataset.train)
-    bounds = batch_bounds(count, batch_size, world_size=world_size, drop_last=drop_last)
-    if count < world_size:
-        raise ValueError(f"{dataset.name} has {count} training images, too few for {world_size} ranks")
-    if not bounds:
-        raise ValueError(f"{dataset.name} has {count} training images: drop_last leaves no batch of {batch_size}")
-    if not 0 <= start <= len(bounds):
-        raise ValueError(f"start must be a batch of the epoch, 0 to {len(bounds)}, got {start}")
-
-    def produce() -> Iterator[Batch]:
-        order = epoch_order(count, seed=seed, epoch=epoch)
-        shares = _shares(order, bounds, rank=rank, world_size=world_size)[start:]
-        request = Request(
-            split="train",
-            shares=shares,
-            training=True,
-            augmentation=augmentation,
-            seed=seed,
-            epoch=epoch,
-            device=torch.device(device),
-            num_workers=num_workers,
-        )
-        return dataset.load(request)
-
-    return Batches(len(bounds) - start, produce)
+    loader = Loader(dataset, rank=rank, world_size=world_size, device=device, workers=workers)
+    return loader.train_batches(
+        batch_size, seed=seed, epoch=epoch, augmentation=augmentation, start=start, drop_last=drop_last
+    )
 
 
 def eval_batches(
@@ -172,7 +301,7 @@ def eval_batches(
     rank: int = 0,
     world_size: int = 1,
     device: torch.device | str = "cpu",
-    num_workers: int = 0,
+    workers: Workers = 0,
 ) -> Batches:
     """The images of a split in order, each once over all ranks, normalized and not augmented.
 
@@ -184,19 +313,30 @@ def eval_batches(
         world_size: Number of processes. Ranks may end with different numbers of batches and images: sum the counts over
             ranks instead of averaging averages.
         device: As for `train_batches`.
-        num_workers: As for `train_batches`.
+        workers: As for `train_batches`.
     """
-    check_shares(batch_size, rank=rank, world_size=world_size)
-    count = len(dataset.train if split == "train" else dataset.test)
-    shares = _shares(torch.arange(count), batch_bounds(count, batch_size), rank=rank, world_size=world_size)
-    request: Request[Any] = Request(
-        split=split,
-        shares=[share for share in shares if len(share.indices)],
-        training=False,
-        device=torch.device(device),
-        num_workers=num_workers,
-    )
-    return Batches(len(request.shares), lambda: dataset.load(request))
+    loader = Loader(dataset, rank=rank, world_size=world_size, device=device, workers=workers)
+    return loader.eval_batches(batch_size, split=split)
+
+
+def steps_per_epoch(
+    dataset: BatchDataset[Any], batch_size: int, *, world_size: int = 1, drop_last: bool = False
+) -> int:
+    """The number of batches that `train_batches` gives to each rank in an epoch."""
+    return len(batch_bounds(len(dataset.train), batch_size, world_size=world_size, drop_last=drop_last))
+
+
+def count_workers(dataset: BatchDataset[Any], workers: Workers, world_size: int = 1) -> int:
+    """The number of worker processes of one rank; see `Loader`."""
+    use = dataset.worker_use
+    if use == "never" or (workers == "auto" and use != "by default"):
+        return 0
+    if workers != "auto":
+        return workers
+    # torchrun tells how many of the processes share this machine.
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MAX_AUTO_WORKERS, max(1, cores // ranks_here))
 
 
 def epoch_order(count: int, *, seed: int, epoch: int) -> Tensor:
@@ -238,63 +378,10 @@ def rank_bounds(start: int, stop: int, *, rank: int, world_size: int) -> tuple[i
     return start + size * rank // world_size, start + size * (rank + 1) // world_size
 
 
-def check_shares(batch_size: int, *, rank: int, world_size: int) -> None:
-    """Check that the rank exists and that the batch size is a multiple of the world size."""
-    if world_size < 1 or not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} is not one of 0 to {world_size - 1}, the ranks of world size {world_size}")
+def check_batch_size(batch_size: int, world_size: int) -> None:
+    """Check that the batch size is a multiple of the number of processes."""
     if batch_size < 1 or batch_size % world_size:
         raise ValueError(
-            f"batch size {batch_size} counts the images of all ranks together: "
-            f"it must be a positive multiple of the world size {world_size}"
+            f"--batch-size {batch_size} counts the images of all processes together: it must be a positive multiple of "
+            f"their number, {world_size}"
         )
-
-
-def load_items(
-    make: Make, batches: Iterable[Tensor], *, device: torch.device, num_workers: int
-) -> Iterator[tuple[Tensor, ...]]:
-    """Make the images and targets of each batch of indices, and stack them.
-
-    Args:
-        make: Makes an image and its targets.
-        batches: Indices of the images of each batch.
-        device: Device of the result.
-        num_workers: Number of processes that call `make`; 0 for this one.
-
-    Raises:
-        DataError: If `make` raises one, even in a worker process.
-    """
-    loader = DataLoader(
-        _Items(make),
-        sampler=[indices.tolist() for indices in batches],
-        batch_size=None,
-        num_workers=num_workers,
-        pin_memory=device.type == "cuda",
-        # By default, a DataLoader would draw from the global generator and so change the run.
-        generator=torch.Generator(),
-    )
-    for items in loader:
-        if isinstance(items, DataError):
-            raise items
-        yield tuple(tensor.to(device, non_blocking=True) for tensor in items)
-
-
-class _Items(Dataset[Any]):
-    """Makes whole batches."""
-
-    def __init__(self, make: Make) -> None:
-        self.make = make
-
-    def __getitem__(self, indices: list[int]) -> tuple[Tensor, ...] | DataError:
-        try:
-            return tuple(torch.stack(tensors) for tensors in zip(*map(self.make, indices), strict=True))
-        except DataError as error:
-            # Returned, not raised: a DataLoader would put the worker's whole traceback into the message.
-            return error
-
-
-def _shares(order: Tensor, bounds: Iterable[tuple[int, int]], *, rank: int, world_size: int) -> list[Share]:
-    shares = []
-    for number, (begin, end) in enumerate(bounds):
-        first, last = rank_bounds(begin, end, rank=rank, world_size=world_size)
-        shares.append(Share(number, end - begin, first - begin, order[first:last]))
-    return shares

@@ -2,144 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Literal
 
 import torch
 from torch import Tensor
 
-from spatialgrad.data.augment import CIFAR, Augmentation, augment, draw, normalize
-from spatialgrad.data.batches import Batch, Request, load_items
-from spatialgrad.data.files.images import SquareCrop, crop_square, decode
-from spatialgrad.data.files.listing import FileList
+from spatialgrad.data.augment import CIFAR, Augmentation, augment, draw, normalize, to_device
+from spatialgrad.data.batches import Batch, Pass, Share
+from spatialgrad.data.files.images import SquareCrop, crop_square
 from spatialgrad.data.rng import generator_for
-
-Loaded = Iterator[Batch]
-"""Images and labels, batch by batch."""
-
-
-class Split(Protocol):
-    """The training or the test images of an `ImageDataset`."""
-
-    @property
-    def labels(self) -> Tensor:
-        """The class of every image, int64."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def select(self, indices: Tensor) -> Self:
-        """The images at `indices`, in that order."""
-        ...
-
-    def with_image_size(self, size: int) -> Self:
-        """The same images as squares of `size`."""
-        ...
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same images, moved to another device if they are in memory."""
-        ...
-
-    def load(self, batches: Sequence[Tensor], crop: SquareCrop, *, device: torch.device, num_workers: int) -> Loaded:
-        """Load images (uint8, number × channels × size × size) and labels of each batch of indices."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class MemorySplit:
-    """Images in memory, as uint8: all of CIFAR takes 180 MB.
-
-    Attributes:
-        images: Shape (number, channels, height, width), uint8.
-        labels: Shape (number,), int64.
-    """
-
-    images: Tensor
-    labels: Tensor
-
-    def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
-            raise ValueError(
-                f"images must be uint8 of shape (number, channels, height, width), "
-                f"got {self.images.dtype} of shape {tuple(self.images.shape)}"
-            )
-        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels must be int64 of shape ({len(self.images)},), "
-                f"got {self.labels.dtype} of shape {tuple(self.labels.shape)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def select(self, indices: Tensor) -> MemorySplit:
-        """The images at `indices`, in that order."""
-        return MemorySplit(self.images[indices], self.labels[indices])
-
-    def with_image_size(self, size: int) -> MemorySplit:
-        """The images centred in black squares of `size`."""
-        height, width = self.images.shape[2:]
-        if size < max(height, width):
-            raise ValueError(f"images of {height}×{width} can be padded to a larger size, but not reduced to {size}")
-        top, left = (size - height) // 2, (size - width) // 2
-        padding = (left, size - width - left, top, size - height - top)
-        return MemorySplit(torch.nn.functional.pad(self.images, padding), self.labels)
-
-    def to(self, device: torch.device | str) -> MemorySplit:
-        """The same images on another device, where batches are then assembled."""
-        return MemorySplit(self.images.to(device), self.labels.to(device))
-
-    def load(self, batches: Sequence[Tensor], crop: SquareCrop, *, device: torch.device, num_workers: int) -> Loaded:
-        """Load images and labels of each batch of indices; see `Split.load`."""
-        if crop.area is not None:
-            raise ValueError("random resized crops are for images in files; use crop_padding for images in memory")
-        for indices in batches:
-            rows = indices.to(self.images.device)
-            yield self.images[rows].to(device), self.labels[rows].to(device)
-
-
-@dataclass(frozen=True, eq=False)
-class FolderSplit:
-    """Images in files, decoded when they are needed.
-
-    Each random crop is drawn from its own generator, seeded with (seed, epoch, index): neither the number of workers
-    nor the order in which they finish matters.
-
-    Attributes:
-        files: The image files.
-        labels: Shape (number,), int64.
-    """
-
-    files: FileList
-    labels: Tensor
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def select(self, indices: Tensor) -> FolderSplit:
-        """The images at `indices`, in that order."""
-        return FolderSplit(self.files.select(indices.numpy()), self.labels[indices])
-
-    def with_image_size(self, size: int) -> FolderSplit:
-        """The split itself: images are resized when they are decoded."""
-        return self
-
-    def to(self, device: torch.device | str) -> FolderSplit:
-        """The split itself: images are decoded in main memory, from which batches are sent to the device."""
-        return self
-
-    def load(self, batches: Sequence[Tensor], crop: SquareCrop, *, device: torch.device, num_workers: int) -> Loaded:
-        """Load images and labels of each batch of indices; see `Split.load`."""
-        return load_items(partial(self._make, crop), batches, device=device, num_workers=num_workers)
-
-    def _make(self, crop: SquareCrop, index: int) -> Batch:
-        image = decode(self.files.read(index), self.files.name(index))
-        return crop_square(image, crop, index), self.labels[index]
-
-
-S = TypeVar("S", bound=Split)
+from spatialgrad.data.splits import MemorySplit, S, stratified_indices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,6 +58,11 @@ class ImageDataset(Generic[S]):
         """Number of colour channels: `in_channels` of a model."""
         return len(self.mean)
 
+    @property
+    def worker_use(self) -> Literal["never", "by default"]:
+        """Worker processes decode image files; images in memory need none."""
+        return "never" if isinstance(self.train, MemorySplit) else "by default"
+
     def with_image_size(self, size: int) -> ImageDataset[S]:
         """The same data set with batches of `size` × `size` images.
 
@@ -199,17 +77,43 @@ class ImageDataset(Generic[S]):
         """The same data set, with its images moved to another device if they are in memory."""
         return replace(self, train=self.train.to(device), test=self.test.to(device))
 
-    def load(self, request: Request[Augmentation]) -> Loaded:
-        """Load normalized images, augmented for training, and their labels; see `train_batches` and `eval_batches`."""
-        split: Split = self.train if request.split == "train" else self.test
-        config = request.augmentation or Augmentation()
-        crop = SquareCrop(size=self.image_size, area=config.resized_crop, seed=request.seed, epoch=request.epoch)
-        batches = [share.indices for share in request.shares]
-        loaded = split.load(batches, crop, device=request.device, num_workers=request.num_workers)
-        for share, (images, labels) in zip(request.shares, loaded, strict=True):
-            if not request.training:
-                yield normalize(images, self.mean, self.std), labels
-                continue
-            draws = draw(share.batch_size, generator_for("augment", request.seed, request.epoch, share.batch))
-            part = draws.part(share.first, share.first + len(labels))
-            yield augment(images, config, part, mean=self.mean, std=self.std), labels
+    def read(self, run: Pass[Augmentation], indices: Tensor) -> Batch:
+        """Images, uint8 of shape (number, channels, size, size), and labels."""
+        split = self.train if run.split == "train" else self.test
+        area = run.augmentation.resized_crop if run.augmentation is not None else None
+        if isinstance(split, MemorySplit):
+            if area is not None:
+                raise ValueError("random resized crops are for images in files; use crop_padding for images in memory")
+            rows = to_device(indices, split.images.device)
+            return split.images[rows], split.labels[rows]
+        # Each random crop is drawn from its own generator: neither the workers nor their order matter.
+        crop = SquareCrop(size=self.image_size, area=area, seed=run.seed, epoch=run.epoch)
+        images = [crop_square(split.decode(index), crop, index) for index in indices.tolist()]
+        return torch.stack(images), split.labels[indices]
+
+    def finish(self, run: Pass[Augmentation], share: Share, images: Tensor, *targets: Tensor) -> Batch:
+        """Normalize images, and augment them for training."""
+        if not run.training:
+            return normalize(images, self.mean, self.std), *targets
+        draws = draw(share.batch_size, generator_for("augment", run.seed, run.epoch, share.batch))
+        part = draws.part(share.first, share.first + len(images))
+        return augment(images, run.augmentation or Augmentation(), part, mean=self.mean, std=self.std), *targets
+
+
+def validation_split(dataset: ImageDataset[S], fraction: float = 0.2, *, seed: int = 0) -> ImageDataset[S]:
+    """A data set for a search: one part of the training images to train on, the other to test on.
+
+    It does not contain the real test images, so that no choice can be based on them by mistake.
+    """
+    kept, held_out = stratified_indices(dataset.train.labels, fraction, seed=seed)
+    if not len(kept) or not len(held_out):
+        raise ValueError(
+            f"--data.validation {fraction} holds out {len(held_out)} of the {len(dataset.train)} training images of "
+            f"{dataset.name}; it must leave some of them, but not all"
+        )
+    return replace(
+        dataset,
+        description=f"{dataset.description}, {fraction:.0%} of the training images held out (seed {seed})",
+        train=dataset.train.select(kept),
+        test=dataset.train.select(held_out),
+    )

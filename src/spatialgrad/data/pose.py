@@ -8,30 +8,42 @@ mirrors. Files are decoded when they are needed; canvases are kept if those of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
-from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batch, Request, load_items
-from spatialgrad.data.files.images import decode
+from spatialgrad.data.augment import constant, normalize
+from spatialgrad.data.batches import Batch, Pass, Share
+from spatialgrad.data.errors import CorruptDataError
+from spatialgrad.data.files.images import decode, image_size, to_tensor
 from spatialgrad.data.files.listing import FileList
-from spatialgrad.data.person_crops import canvas_side, crop_person, place_on_canvas
 from spatialgrad.data.rng import generator_for
 from spatialgrad.data.warp import Move, affine, move_points, warp_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 LEGS = ("right ankle", "right knee", "right hip", "left hip", "left knee", "left ankle")
 ARMS = ("right wrist", "right elbow", "right shoulder", "left shoulder", "left elbow", "left wrist")
 MAX_BYTES_KEPT = 1 << 30
-"""Canvases of a split are kept in memory up to this size."""
+"""Canvases of a split are kept in memory up to this size, over all worker processes."""
 MAX_ROTATION = 2.0
 """Largest rotation, as a multiple of its standard deviation."""
 ROTATION_SHARE = 0.6
 """Share of the people that are rotated, as in the training that the paper cites."""
+MAX_ENLARGED = 32
+"""Largest size of a canvas relative to its image; a larger one would only exhaust the memory."""
+OUTSIDE_BY = 1.0
+"""Pixels by which a joint may be outside its image and still count: annotations are rounded."""
+ENLARGE = 1.4
+"""Enlargement of squares around joints: feet, hands and hair extend beyond them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +92,15 @@ class People:
     """One split of a pose data set.
 
     Attributes:
-        files: The image file of every person; a file with several people is listed several times.
+        images: The image file of every person; a file with several people is listed several times. Or the images
+            themselves, uint8 of shape (people, 3, height, width).
         joints: Shape (people, joints, 2), float64: coordinates in the image.
         visible: Shape (people, joints): whether a joint is annotated and within the image.
         boxes: Shape (people, 3), float64: centre x, centre y and side of the square that contains the person.
         lengths: Shape (people,), float64: reference length of the metric, in pixels of the image; 0 if unknown.
     """
 
-    files: FileList
+    images: FileList | Tensor
     joints: Tensor
     visible: Tensor
     boxes: Tensor
@@ -100,8 +113,8 @@ class People:
         for name, shape in right.items():
             if tuple(getattr(self, name).shape) != shape:
                 raise ValueError(f"{name} must have the shape {shape}, not {tuple(getattr(self, name).shape)}")
-        if len(self.files) != number:
-            raise ValueError(f"{len(self.files)} files for {number} people")
+        if len(self.images) != number:
+            raise ValueError(f"{len(self.images)} images for {number} people")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -112,8 +125,9 @@ class People:
 
     def select(self, indices: Tensor) -> People:
         """The people at `indices`, in that order."""
+        images = self.images
         return People(
-            self.files.select(indices.numpy()),
+            images[indices] if isinstance(images, Tensor) else images.select(indices.numpy()),
             self.joints[indices],
             self.visible[indices],
             self.boxes[indices],
@@ -124,12 +138,22 @@ class People:
         """A person's canvas, uint8 of shape (3, canvas, canvas), whose middle is the square resized to `size`."""
         key = (size, index)
         if key not in self._kept:
-            name = self.files.name(index)
-            canvas = crop_person(decode(self.files.read(index), name), self.boxes[index].tolist(), size, name)
-            if len(self) * canvas.numel() > MAX_BYTES_KEPT:
+            image, name = self._image(index)
+            canvas = crop_person(image, self.boxes[index].tolist(), size, name)
+            processes = getattr(get_worker_info(), "num_workers", 1)
+            if len(self) * canvas.numel() * processes > MAX_BYTES_KEPT:
                 return canvas
             self._kept[key] = canvas
         return self._kept[key]
+
+    def _image(self, index: int) -> tuple[Image, str]:
+        """The whole image of a person, and its name."""
+        if isinstance(self.images, Tensor):
+            from PIL.Image import fromarray
+
+            return fromarray(self.images[index].permute(1, 2, 0).numpy()), f"image {index}"
+        name = self.images.name(index)
+        return decode(self.images.read(index), name), name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -157,19 +181,26 @@ class PoseDataset:
             if split.visible.shape[1] != self.skeleton.num_joints:
                 raise ValueError(f"{self.name}: {split.visible.shape[1]} joints, not {self.skeleton.num_joints}")
 
-    def load(self, request: Request[PoseAugmentation]) -> Iterator[Batch]:
-        """Load normalized images, augmented for training, with joints, visibility and reference lengths."""
+    @property
+    def worker_use(self) -> Literal["on request", "by default"]:
+        """Worker processes decode and warp images; warping alone is often fast enough without them."""
+        return "on request" if isinstance(self.train.images, Tensor) else "by default"
+
+    def read(self, run: Pass[PoseAugmentation], indices: Tensor) -> Batch:
+        """Images (uint8), joints, visibility and reference lengths."""
         make = PersonMaker(
-            people=self.train if request.split == "train" else self.test,
+            people=self.train if run.split == "train" else self.test,
             skeleton=self.skeleton,
             size=self.image_size,
-            augmentation=request.augmentation,
-            seed=request.seed,
-            epoch=request.epoch,
+            augmentation=run.augmentation,
+            seed=run.seed,
+            epoch=run.epoch,
         )
-        batches = [share.indices for share in request.shares]
-        for images, *targets in load_items(make, batches, device=request.device, num_workers=request.num_workers):
-            yield normalize(images, self.mean, self.std), *targets
+        return tuple(torch.stack(tensors) for tensors in zip(*map(make, indices.tolist()), strict=True))
+
+    def finish(self, run: Pass[PoseAugmentation], share: Share, images: Tensor, *targets: Tensor) -> Batch:
+        """Normalize the images."""
+        return normalize(images, self.mean, self.std), *targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,4 +291,116 @@ def move_person(
 
 def mirror_joints(values: Tensor, skeleton: Skeleton, dim: int = 0) -> Tensor:
     """Swap left and right joints."""
-    return values.index_select(dim, torch.tensor(skeleton.mirrored, device=values.device))
+    return values.index_select(dim, constant(skeleton.mirrored, values.device))
+
+
+class AnnotationWarning(UserWarning):
+    """Some annotations were ignored; the message names the files."""
+
+
+def canvas_side(size: int) -> int:
+    """Side of a canvas: a person's square with a margin of a quarter of its side."""
+    return size + 2 * (size // 4)
+
+
+def place_on_canvas(joints: Tensor, box: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Scale from the image to the canvas, and the joints on the canvas.
+
+    Args:
+        joints: Shape (joints, 2), in the image.
+        box: Centre x, centre y and side of the person's square.
+        size: Side of the square on the canvas.
+    """
+    factor = size / box[2]
+    return factor, (joints - box[:2]) * factor + (canvas_side(size) - 1) / 2
+
+
+def crop_person(image: Image, box: Sequence[float], size: int, name: str) -> Tensor:
+    """A person's canvas, in the middle of which the square is resized to `size`; black beyond the image.
+
+    Args:
+        image: The whole image.
+        box: Centre x, centre y and side of the person's square.
+        size: Side of the square on the canvas.
+        name: The name of the file, for errors.
+
+    Raises:
+        CorruptDataError: If the square is far too large for the image.
+    """
+    from PIL.Image import Resampling
+
+    x, y, side = box
+    reach = side / size * canvas_side(size)
+    far = max(abs(x), abs(y))
+    if not (0 < reach <= MAX_ENLARGED * max(image.size) and far <= MAX_ENLARGED * max(image.size)):
+        raise CorruptDataError(
+            f"{name} is {image.width}×{image.height} pixels, which is too small for a person of {side:.0f} pixels "
+            f"at ({x:.0f}, {y:.0f})"
+        )
+    # Pillow counts from the corner of a pixel and crops whole pixels; resizing does the rest.
+    left, top = x + 0.5 - reach / 2, y + 0.5 - reach / 2
+    first = math.floor(left), math.floor(top)
+    part = image.crop((*first, first[0] + math.ceil(reach) + 1, first[1] + math.ceil(reach) + 1))
+    inner = (left - first[0], top - first[1])
+    canvas = part.resize((canvas_side(size),) * 2, Resampling.BILINEAR, (*inner, inner[0] + reach, inner[1] + reach))
+    return to_tensor(canvas)
+
+
+def image_sizes(files: FileList) -> Tensor:
+    """Width and height of every file, shape (files, 2), from the headers; each file is opened once."""
+    known: dict[bytes, tuple[int, int]] = {}
+    for index, name in enumerate(files.names):
+        if name not in known:
+            with files.open(index) as file:
+                known[name] = image_size(file, files.name(index))
+    return torch.tensor([known[name] for name in files.names], dtype=torch.float64).reshape(-1, 2)
+
+
+def within_images(files: FileList, joints: Tensor, visible: Tensor, sizes: Tensor) -> Tensor:
+    """Which of the visible joints are within their images; a warning names the files of the others.
+
+    Args:
+        files: The image of every person.
+        joints: Shape (people, joints, 2).
+        visible: Shape (people, joints).
+        sizes: Width and height of each image.
+
+    Raises:
+        CorruptDataError: If the coordinates of a visible joint are not finite.
+    """
+    strange = (visible & ~joints.isfinite().all(2)).any(1)
+    if strange.any():
+        raise CorruptDataError(f"a joint in {files.name(int(strange.nonzero()[0]))} has non-finite coordinates")
+    inside = ((joints >= -0.5 - OUTSIDE_BY) & (joints <= sizes[:, None] - 0.5 + OUTSIDE_BY)).all(2)
+    outside = visible & ~inside
+    if outside.any():
+        people = outside.any(1).nonzero().flatten().tolist()
+        names = sorted(set(files.select(people).relative_names()))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        warnings.warn(
+            f"{int(outside.sum())} joints are outside their images and are ignored: "
+            f"{', '.join(names[:3])}{more} in {files.root}",
+            AnnotationWarning,
+            stacklevel=2,
+        )
+    return visible & inside
+
+
+def boxes_around(joints: Tensor, visible: Tensor, sizes: Tensor) -> Tensor:
+    """Squares around the visible joints, for data sets that do not annotate where a person is.
+
+    Args:
+        joints: Shape (people, joints, 2).
+        visible: Shape (people, joints).
+        sizes: Width and height of each image; with fewer than two visible joints, the square is the whole image.
+
+    Returns:
+        Shape (people, 3): centre x, centre y and side.
+    """
+    infinite = torch.full_like(joints, torch.inf)
+    low = torch.where(visible[..., None], joints, infinite).amin(1)
+    high = torch.where(visible[..., None], joints, -infinite).amax(1)
+    side = (high - low).amax(1) * ENLARGE
+    around_joints = torch.cat([(low + high) / 2, side[:, None]], 1)
+    whole = torch.cat([(sizes - 1) / 2, sizes.amax(1, keepdim=True)], 1)
+    return torch.where((side > 1)[:, None], around_joints, whole)

@@ -1,4 +1,7 @@
-"""Data sets by name. To add one, write a file with a `Source` in `sets/` and list it in `names`."""
+"""Data sets by name. To add one, write a file with a `Source` in `sets/` and list it in `DATASETS`.
+
+Configs check names and tasks here, so that this file imports no PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,68 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.data.names import DATASETS, is_folder, names_for, task_of
-from spatialgrad.data.source import Source, data_root
+from spatialgrad.data.source import Progress, Source, data_root
+from spatialgrad.torch_utils.names import did_you_mean
 
 if TYPE_CHECKING:
     from spatialgrad.data.classification import ImageDataset
-    from spatialgrad.data.files.download import Progress
+
+
+FOLDER = "folder:"
+"""Begins the name of class folders of image files; their path follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the `Source` of a data set is, and the task it is for."""
+
+    task: str
+    """classification, segmentation or pose."""
+    module: str
+    """Name of the file in `sets/`."""
+    attribute: str = "SOURCE"
+    """Name of the `Source` in it."""
+
+
+DATASETS: dict[str, Entry] = {
+    "fashion-mnist-mini": Entry("classification", "fashion_mnist", "MINI"),
+    "shapes-mini": Entry("classification", "generated", "SHAPES"),
+    "fashion-mnist": Entry("classification", "fashion_mnist"),
+    "cifar10": Entry("classification", "cifar", "SOURCE10"),
+    "cifar100": Entry("classification", "cifar", "SOURCE100"),
+    "imagenet": Entry("classification", "imagenet"),
+    "streets-mini": Entry("segmentation", "generated", "STREETS"),
+    "camvid": Entry("segmentation", "camvid"),
+    "cityscapes": Entry("segmentation", "cityscapes"),
+    "figures-mini": Entry("pose", "generated", "FIGURES"),
+    "lspet": Entry("pose", "lspet"),
+    "mpii": Entry("pose", "mpii"),
+}
+"""In the order of `spatialgrad data list`."""
+
+
+def names_for(task: str) -> list[str]:
+    """The data sets for a task."""
+    return [name for name, entry in DATASETS.items() if entry.task == task]
+
+
+def is_folder(name: str) -> bool:
+    """Whether a name is `folder:PATH`."""
+    return name.startswith(FOLDER) and name != FOLDER
+
+
+def task_of(name: str) -> str:
+    """The task that a data set is for.
+
+    Raises:
+        ValueError: If no data set has this name; the message suggests the closest one.
+    """
+    if is_folder(name):
+        return "classification"
+    if name not in DATASETS:
+        hint = did_you_mean(name, DATASETS, otherwise=f"choose from {', '.join(DATASETS)} and folder:PATH")
+        raise ValueError(f"unknown data set {name!r}; {hint}")
+    return DATASETS[name].task
 
 
 @dataclass(frozen=True, kw_only=True)

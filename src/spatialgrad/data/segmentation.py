@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batch, Make, Request, load_items
+from spatialgrad.data.batches import Batch, Pass, Share
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import decode, open_image, to_tensor
+from spatialgrad.data.files.images import open_image
 from spatialgrad.data.files.listing import FileList
+from spatialgrad.data.splits import FileSplit, MemorySplit
 from spatialgrad.data.warp import STILL, Geometry, Size, crop_matrix, draw_move, warp_image, warp_mask
 
 IGNORE = 255
@@ -23,103 +24,46 @@ UNKNOWN = -1
 """In a label table: this label must not occur."""
 
 
-class MaskedSplit(Protocol):
-    """Images and their masks, in memory or in files."""
-
-    def __len__(self) -> int: ...
-
-    def name(self, index: int) -> str:
-        """The file of image `index`."""
-        ...
-
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Image `index`, (3, height, width), and its classes, (height, width), both uint8."""
-        ...
-
-    def select(self, indices: Tensor) -> Self:
-        """The images at `indices`, in that order."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class MaskFiles:
-    """Images and masks in files, decoded when they are needed.
+    """The masks of a split, decoded when they are needed.
 
     Attributes:
-        images: Image files.
-        masks: The mask file of each image, 8 bits per pixel.
+        files: The mask file of each image, 8 bits per pixel.
         tables: For each mask, the class of every label: shape (number, 256), int16, or one row for all.
-        size: Height and width that all of them must have.
     """
 
-    images: FileList
-    masks: FileList
+    files: FileList
     tables: np.ndarray
-    size: Size
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.files)
 
-    def name(self, index: int) -> str:
-        """The file of image `index`."""
-        return self.images.name(index)
-
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Decode an image and its mask, and check that their sizes match."""
-        name, mask_name = self.images.name(index), self.masks.name(index)
-        image = to_tensor(decode(self.images.read(index), name))
+    def __getitem__(self, index: int) -> Tensor:
+        """The class of every pixel, uint8 of shape (height, width)."""
         table = self.tables[index if len(self.tables) > 1 else 0]
-        mask = decode_mask(self.masks.read(index), mask_name, table)
-        if mask.shape != image.shape[1:]:
-            raise CorruptDataError(
-                f"{mask_name} is {_across(mask.shape)} pixels, but its image {name} is {_across(image.shape[1:])}"
-            )
-        if tuple(mask.shape) != self.size:
-            raise CorruptDataError(
-                f"{name} is {_across(mask.shape)} pixels, but the first image of its data set is {_across(self.size)}"
-            )
-        return image, mask
+        return decode_mask(self.files.read(index), self.files.name(index), table)
 
     def select(self, indices: Tensor) -> MaskFiles:
-        """The images at `indices`, in that order."""
+        """The masks at `indices`, in that order."""
         rows = indices.numpy()
-        tables = self.tables[rows] if len(self.tables) > 1 else self.tables
-        return MaskFiles(self.images.select(rows), self.masks.select(rows), tables, self.size)
-
-    def in_memory(self) -> MaskMemory:
-        """All images and masks, decoded."""
-        images, masks = (torch.stack(tensors) for tensors in zip(*map(self.read, range(len(self))), strict=True))
-        return MaskMemory(images, masks, tuple(map(self.name, range(len(self)))))
+        return MaskFiles(self.files.select(rows), self.tables[rows] if len(self.tables) > 1 else self.tables)
 
 
-@dataclass(frozen=True, eq=False)
-class MaskMemory:
-    """Images and masks in memory.
-
-    Attributes:
-        images: Shape (number, 3, height, width), uint8.
-        masks: Shape (number, height, width), uint8.
-        names: The file of each image.
-    """
-
-    images: Tensor
-    masks: Tensor
-    names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def name(self, index: int) -> str:
-        """The file of image `index`."""
-        return self.names[index]
-
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Image `index` and its mask."""
-        return self.images[index], self.masks[index]
-
-    def select(self, indices: Tensor) -> MaskMemory:
-        """The images at `indices`, in that order."""
-        return MaskMemory(self.images[indices], self.masks[indices], tuple(self.names[i] for i in indices.tolist()))
+def read_masked(split: FileSplit[MaskFiles], index: int, size: Size) -> tuple[Tensor, Tensor]:
+    """Decode an image and its mask, and check that both have the height and width of their data set."""
+    image, mask = split.read(index)
+    if mask.shape != image.shape[1:]:
+        raise CorruptDataError(
+            f"{split.labels.files.name(index)} is {_across(mask.shape)} pixels, but its image {split.name(index)} is "
+            f"{_across(image.shape[1:])}"
+        )
+    if tuple(mask.shape) != size:
+        raise CorruptDataError(
+            f"{split.name(index)} is {_across(mask.shape)} pixels, but the first image of its data set is "
+            f"{_across(size)}"
+        )
+    return image, mask
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,8 +74,8 @@ class SegmentationDataset:
     """The name it is loaded by, such as `camvid`."""
     description: str
     """Its name in reports; a subset is described as such."""
-    train: MaskedSplit
-    test: MaskedSplit
+    train: MemorySplit | FileSplit[MaskFiles]
+    test: MemorySplit | FileSplit[MaskFiles]
     classes: dict[str, tuple[int, int, int]]
     """The classes in order, each with the colour it is displayed in."""
     image_size: Size
@@ -157,38 +101,33 @@ class SegmentationDataset:
         """The same data set with training crops of another size."""
         return replace(self, crop_size=size)
 
-    def load(self, request: Request[Geometry]) -> Iterator[Batch]:
-        """Load normalized images and their masks: crops for training, whole images otherwise.
+    @property
+    def worker_use(self) -> Literal["on request", "by default"]:
+        """Worker processes decode and warp images; warping alone is often fast enough without them."""
+        return "on request" if isinstance(self.train, MemorySplit) else "by default"
 
-        Masks are int64 of shape (number, height, width), in which `IGNORE` is not a class.
-        """
-        split = self.train if request.split == "train" else self.test
-        make: Make = split.read
-        if request.training:
-            geometry, fill = request.augmentation or STILL, tuple(255 * value for value in self.mean)
-            make = _MovedCrop(split, geometry, self.crop_size, fill, request.seed, request.epoch)
-        batches = [share.indices for share in request.shares]
-        for images, masks in load_items(make, batches, device=request.device, num_workers=request.num_workers):
-            yield normalize(images, self.mean, self.std), masks.long()
+    def read(self, run: Pass[Geometry], indices: Tensor) -> Batch:
+        """Images and masks, uint8: crops for training, whole images otherwise."""
+        pairs = [self._read_one(run, index) for index in indices.tolist()]
+        images, masks = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+        return images, masks
 
+    def finish(self, run: Pass[Geometry], share: Share, images: Tensor, *targets: Tensor) -> Batch:
+        """Normalized images, and masks as int64 of shape (number, height, width), in which `IGNORE` is not a class."""
+        return normalize(images, self.mean, self.std), *(masks.long() for masks in targets)
 
-@dataclass(frozen=True, eq=False)
-class _MovedCrop:
-    """Makes image `index` and its mask, warped by the same matrix."""
-
-    split: MaskedSplit
-    geometry: Geometry
-    crop: Size
-    fill: tuple[float, ...]
-    seed: int
-    epoch: int
-
-    def __call__(self, index: int) -> Batch:
-        image, mask = self.split.read(index)
-        move = draw_move(self.geometry, seed=self.seed, epoch=self.epoch, index=index)
+    def _read_one(self, run: Pass[Geometry], index: int) -> tuple[Tensor, Tensor]:
+        split = self.train if run.split == "train" else self.test
+        if isinstance(split, MemorySplit):
+            image, mask = split.read(index)
+        else:
+            image, mask = read_masked(split, index, self.image_size)
+        if not run.training:
+            return image, mask
+        move = draw_move(run.augmentation or STILL, seed=run.seed, epoch=run.epoch, index=index)
         height, width = mask.shape
-        matrix = crop_matrix(move, (height, width), self.crop)
-        return warp_image(image, matrix, self.crop, self.fill), warp_mask(mask, matrix, self.crop, IGNORE)
+        matrix, fill = crop_matrix(move, (height, width), self.crop_size), tuple(255 * value for value in self.mean)
+        return warp_image(image, matrix, self.crop_size, fill), warp_mask(mask, matrix, self.crop_size, IGNORE)
 
 
 def label_table(classes: dict[int, int], ignored: Iterable[int] = (IGNORE,)) -> np.ndarray:

@@ -1,14 +1,141 @@
-"""Seeded splits of the training images: the paper's searches hold out 20 % of them."""
+"""The images of a split with their labels, in memory or in files, and how a part of them is held out."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sized
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from spatialgrad.data.classification import ImageDataset, S
+from spatialgrad.data.files.images import decode, to_tensor
+from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.rng import generator_for
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+class Labels(Sized, Protocol):
+    """The labels of a split that are read one by one, such as masks in files."""
+
+    def __getitem__(self, index: int, /) -> Tensor:
+        """The label of an image, or those of its pixels."""
+        ...
+
+    def select(self, indices: Tensor) -> Self:
+        """The labels at `indices`, in that order."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySplit:
+    """Images in memory, as uint8: all of CIFAR takes 180 MB.
+
+    Attributes:
+        images: Shape (number, channels, height, width), uint8.
+        labels: The class of every image, int64 of shape (number,), or of every pixel, uint8 of shape (number, height,
+            width).
+        files: Where the images were decoded from, if they were.
+    """
+
+    images: Tensor
+    labels: Tensor
+    files: FileList | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images must be uint8 of shape (number, channels, height, width), "
+                f"got {self.images.dtype} of shape {tuple(self.images.shape)}"
+            )
+        number, _, height, width = self.images.shape
+        if (self.labels.dtype, self.labels.shape) not in (
+            (torch.int64, (number,)),
+            (torch.uint8, (number, height, width)),
+        ):
+            raise ValueError(
+                f"labels must be int64 of shape ({number},), or uint8 of shape ({number}, {height}, {width}), "
+                f"got {self.labels.dtype} of shape {tuple(self.labels.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def name(self, index: int) -> str:
+        """The file of image `index`, or its number."""
+        return f"image {index}" if self.files is None else self.files.name(index)
+
+    def read(self, index: int) -> tuple[Tensor, Tensor]:
+        """Image `index` and its label."""
+        return self.images[index], self.labels[index]
+
+    def select(self, indices: Tensor) -> MemorySplit:
+        """The images at `indices`, in that order."""
+        files = None if self.files is None else self.files.select(indices.numpy())
+        return MemorySplit(self.images[indices], self.labels[indices], files)
+
+    def with_image_size(self, size: int) -> MemorySplit:
+        """The images centred in black squares of `size`."""
+        height, width = self.images.shape[2:]
+        if size < max(height, width):
+            raise ValueError(f"images of {height}×{width} can be padded to a larger size, but not reduced to {size}")
+        top, left = (size - height) // 2, (size - width) // 2
+        padding = (left, size - width - left, top, size - height - top)
+        return replace(self, images=torch.nn.functional.pad(self.images, padding))
+
+    def to(self, device: torch.device | str) -> MemorySplit:
+        """The same images on another device, where batches are then assembled."""
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+
+L = TypeVar("L", bound="Tensor | Labels")
+
+
+@dataclass(frozen=True, eq=False)
+class FileSplit(Generic[L]):
+    """Images in files, decoded when they are needed.
+
+    Attributes:
+        files: The image files.
+        labels: The class of every image, int64 of shape (number,), or the masks of the images.
+    """
+
+    files: FileList
+    labels: L
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def name(self, index: int) -> str:
+        """The file of image `index`."""
+        return self.files.name(index)
+
+    def decode(self, index: int) -> Image:
+        """Image `index`, in RGB."""
+        return decode(self.files.read(index), self.files.name(index))
+
+    def read(self, index: int) -> tuple[Tensor, Tensor]:
+        """Image `index`, uint8 of shape (3, height, width), and its label."""
+        return to_tensor(self.decode(index)), self.labels[index]
+
+    def select(self, indices: Tensor) -> FileSplit[L]:
+        """The images at `indices`, in that order."""
+        labels = self.labels[indices] if isinstance(self.labels, Tensor) else self.labels.select(indices)
+        return FileSplit(self.files.select(indices.numpy()), cast("L", labels))
+
+    def with_image_size(self, size: int) -> FileSplit[L]:
+        """The split itself: images are resized when they are decoded."""
+        return self
+
+    def to(self, device: torch.device | str) -> FileSplit[L]:
+        """The split itself: images are decoded in main memory, from which batches are sent to the device."""
+        return self
+
+
+S = TypeVar("S", MemorySplit, FileSplit[Tensor])
+"""The training or the test images of a data set for classification."""
 
 
 def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -54,17 +181,3 @@ def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tenso
         raise ValueError(f"cannot hold out {wanted} of {count} images: neither part may be empty")
     order = torch.randperm(count, generator=generator_for("random split", seed))
     return order[wanted:].sort().values, order[:wanted].sort().values
-
-
-def validation_split(dataset: ImageDataset[S], fraction: float = 0.2, *, seed: int = 0) -> ImageDataset[S]:
-    """A data set for a search: one part of the training images to train on, the other to test on.
-
-    It does not contain the real test images, so that no choice can be based on them by mistake.
-    """
-    kept, held_out = stratified_indices(dataset.train.labels, fraction, seed=seed)
-    return replace(
-        dataset,
-        description=f"{dataset.description}, {fraction:.0%} of the training images held out (seed {seed})",
-        train=dataset.train.select(kept),
-        test=dataset.train.select(held_out),
-    )

@@ -4,15 +4,17 @@ Its three steps can be used separately: draw random numbers (`draw_move`), compu
 `affine`), and apply the matrix to pixels (`warp_image`), masks (`warp_mask`) or coordinates (`move_points`).
 
 Coordinates are (x, y) in pixels; the centre of the top left pixel is (0, 0). Matrices are 3×3 and float64, and map
-points of the original to points of the result. Warping is kornia's.
+points of the original to points of the result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from spatialgrad.data.rng import generator_for
@@ -173,9 +175,15 @@ def move_points(points: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _warp(pixels: Tensor, matrix: Tensor, size: Size, mode: str) -> Tensor:
-    try:
-        from kornia.geometry import warp_affine
-    except ImportError as error:
-        raise ImportError("warping images needs kornia: pip install 'spatialgrad[train]'") from error
-    rows = matrix[None, :2].to(pixels.dtype)
-    return warp_affine(pixels[None], rows, size, mode=mode, padding_mode="zeros", align_corners=True)[0]
+    """Take each pixel of the result from where the inverse of the matrix leads; 0 outside the original."""
+    theta = _to_unit(pixels.shape[-2:]) @ torch.linalg.inv(matrix) @ torch.linalg.inv(_to_unit(size))
+    rows = theta[None, :2].to(pixels.dtype)
+    grid = F.affine_grid(rows, [1, 1, *size], align_corners=False)
+    return F.grid_sample(pixels[None], grid, mode=mode, padding_mode="zeros", align_corners=False)[0]
+
+
+def _to_unit(size: Sequence[int]) -> Tensor:
+    """From pixels to the coordinates of `grid_sample`, in which the borders of an image are at -1 and 1."""
+    height, width = size
+    rows = [[2 / width, 0.0, 1 / width - 1], [0.0, 2 / height, 1 / height - 1], [0.0, 0.0, 1.0]]
+    return torch.tensor(rows, dtype=torch.float64)

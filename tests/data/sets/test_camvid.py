@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from spatialgrad.data import CorruptDataError, DataError, load_for
-from spatialgrad.data.segmentation import MaskMemory
+from spatialgrad.data import CorruptDataError, DataError, MemorySplit, load_for
 from support.dense_files import HEIGHT, WIDTH, png, scene, write_camvid
 
 
@@ -22,7 +21,7 @@ def test_the_real_files(data_folder):
     assert dataset.description == "CamVid 240×180"
     assert (len(dataset.train), len(dataset.test), dataset.num_classes) == (367, 233, 11)
     assert dataset.image_size == dataset.crop_size == (180, 240)
-    present, counts = dataset.train.masks.unique(return_counts=True)
+    present, counts = dataset.train.labels.unique(return_counts=True)
     assert present.tolist() == [*range(11), 255]
     names = list(dataset.classes)
     assert names[int(present[counts.argmax()])] == "road"
@@ -38,7 +37,7 @@ def test_it_is_read_as_published(tmp_path):
     write_camvid(tmp_path / "CamVid")
     camvid = load(tmp_path)
     assert camvid.description == f"CamVid {WIDTH}×{HEIGHT}, 10/6 subset"
-    assert isinstance(camvid.train, MaskMemory)
+    assert isinstance(camvid.train, MemorySplit)
     for number, (split, seed) in enumerate((("train", 5000), ("test", 4000))):
         image, mask = scene(seed + 1, (0, 1, 3, 8, 11))
         found_image, found_mask = getattr(camvid, split).read(1)
@@ -65,58 +64,46 @@ def test_palette_masks_are_read_by_their_labels(tmp_path):
     assert torch.equal(found, torch.from_numpy(np.where(mask == 11, 255, mask)))
 
 
-def break_camvid(kind, folder):
-    mask = folder / "trainannot" / "frame_003.png"
-    image = folder / "train" / "frame_003.png"
-    if kind == "no mask":
-        mask.unlink()
-    elif kind == "no image":
-        image.unlink()
-    elif kind == "truncated mask":
-        mask.write_bytes(mask.read_bytes()[:-40])
-    elif kind == "truncated image":
-        image.write_bytes(image.read_bytes()[:200])
-    elif kind == "other size":
-        mask.write_bytes(png(np.zeros((HEIGHT, WIDTH - 8), dtype=np.uint8)))
-    elif kind == "other image size":
-        mask.write_bytes(png(np.zeros((24, 24), dtype=np.uint8)))
-        image.write_bytes(png(np.zeros((24, 24, 3), dtype=np.uint8)))
-    elif kind == "unknown label":
-        labels = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)
-        labels[2, 5] = 12
-        mask.write_bytes(png(labels))
-    elif kind == "colours":
-        mask.write_bytes(image.read_bytes())
-    elif kind == "twice":
-        (folder / "train" / "frame_003.jpg").write_bytes(image.read_bytes())
-    elif kind == "no train":
-        shutil.rmtree(folder / "train")
-        shutil.rmtree(folder / "trainannot")
+IMAGE, MASK = "train/frame_003.png", "trainannot/frame_003.png"
+UNKNOWN = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)
+UNKNOWN[2, 5] = 12
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("changes", "message"),
     [
-        ("no mask", r"train/frame_003.png has no mask of the same name in trainannot/"),
-        ("no image", r"trainannot/frame_003.png has no image of the same name in train/"),
-        ("truncated mask", r"trainannot/frame_003.png cannot be decoded"),
-        ("truncated image", r"train/frame_003.png cannot be decoded"),
-        ("other size", r"trainannot/frame_003.png is 48×40 pixels, but its image .*train/frame_003.png is 56×40"),
-        ("other image size", r"train/frame_003.png is 24×24 pixels, but the first image of its data set is 56×40"),
+        ({MASK: None}, "train/frame_003.png has no mask of the same name in trainannot/"),
+        ({IMAGE: None}, "trainannot/frame_003.png has no image of the same name in train/"),
+        ({MASK: png(UNKNOWN)[:-40]}, "trainannot/frame_003.png cannot be decoded"),
+        ({IMAGE: b"no image"}, "train/frame_003.png cannot be decoded"),
         (
-            "unknown label",
-            r"trainannot/frame_003.png contains the unknown label 12 at row 2, column 5; known labels are 0, 1, .*11",
+            {MASK: png(UNKNOWN[:, 8:])},
+            r"trainannot/frame_003.png is 48×40 pixels, but its image .*train/frame_003.png is 56×40",
         ),
-        ("colours", r"trainannot/frame_003.png is not a mask: its pixel format is RGB"),
-        ("twice", r"train/frame_003.jpg and frame_003.png have the same name"),
-        ("no train", r"CamVid has no images in train/"),
+        (
+            {MASK: png(UNKNOWN[:24, -24:]), IMAGE: png(np.zeros((24, 24, 3), dtype=np.uint8))},
+            "train/frame_003.png is 24×24 pixels, but the first image of its data set is 56×40",
+        ),
+        ({MASK: png(UNKNOWN)}, r"unknown label 12 at row 2, column 5; known labels are 0, 1, .*11"),
+        (
+            {MASK: png(np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8))},
+            "trainannot/frame_003.png is not a mask: its pixel format is RGB",
+        ),
+        ({"train/frame_003.jpg": b""}, "train/frame_003.jpg and frame_003.png have the same name"),
+        ({"train": None, "trainannot": None}, "CamVid has no images in train/"),
     ],
 )
-def test_what_is_wrong_is_named(kind, message, tmp_path):
-    break_camvid(kind, write_camvid(tmp_path / "CamVid"))
+def test_what_is_wrong_is_named(changes, message, tmp_path):
+    folder = write_camvid(tmp_path / "CamVid")
+    for name, content in changes.items():
+        path = folder / name
+        if content is not None:
+            path.write_bytes(content)
+        else:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(CorruptDataError, match=message) as caught:
         load(tmp_path)
-    assert "replace the file named above in" in str(caught.value)
+    assert "To fix it: get the data again: put the folder CamVid of https://github.com" in str(caught.value)
 
 
 def test_a_compressed_archive_is_refused(tmp_path):

@@ -5,8 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from spatialgrad.data import CorruptDataError, DataError, load_for, train_batches
-from spatialgrad.data.segmentation import MaskFiles
+from spatialgrad.data import CorruptDataError, DataError, FileSplit, load_for, train_batches
 from spatialgrad.data.sets.cityscapes import CLASSES, LABEL_IDS
 from support.dense_files import HEIGHT, WIDTH, png, train_id, write_cityscapes
 
@@ -28,7 +27,7 @@ def test_it_is_read_as_published(kind, labels, tmp_path):
     write_cityscapes(tmp_path / "cityscapes", kind=kind, labels=labels)
     cityscapes = load(tmp_path)
     assert cityscapes.description == "Cityscapes, 3/2 subset"
-    assert isinstance(cityscapes.train, MaskFiles)
+    assert isinstance(cityscapes.train, FileSplit)
     assert (len(cityscapes.train), len(cityscapes.test), cityscapes.num_classes) == (3, 2, 19)
     assert (cityscapes.image_size, cityscapes.crop_size) == ((HEIGHT, WIDTH), (713, 713))
     assert "aachen_000000_000019_leftImg8bit.png" in cityscapes.train.name(0)
@@ -70,7 +69,6 @@ def test_what_is_missing_is_named_at_once(breaks, message, tmp_path):
         load(tmp_path)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("breaks", "message"),
     [
@@ -83,11 +81,11 @@ def test_what_is_missing_is_named_at_once(breaks, message, tmp_path):
         ),
     ],
 )
-def test_what_is_damaged_is_named_when_it_is_read(breaks, message, workers, tmp_path):
+def test_what_is_damaged_is_named_when_it_is_read(breaks, message, tmp_path):
     folder = write_cityscapes(tmp_path / "cityscapes")
     dataset = load(tmp_path)
     breaks(*files_of(folder))
     with pytest.raises(DataError, match=message) as caught:
-        list(train_batches(dataset.with_crop_size((16, 16)), 3, seed=0, epoch=0, num_workers=workers))
+        list(train_batches(dataset.with_crop_size((16, 16)), 3, seed=0, epoch=0))
     assert "aachen_000001_000019" in str(caught.value)
     assert "Traceback" not in str(caught.value)

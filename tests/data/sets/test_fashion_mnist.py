@@ -116,6 +116,7 @@ def test_get_downloads_the_four_files_or_none(tmp_path, monkeypatch, made):
             checksums[path.name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
         monkeypatch.setattr(fashion_mnist, "FILES", checksums)
         absent = server.files.pop("data/t10k-labels-idx1-ubyte.gz")
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
         with pytest.raises(UnreachableError, match=f"(?s)404.*Manual download: put .* into {tmp_path}/fashion-mnist"):
             get_dataset_files("fashion-mnist", tmp_path, progress=silent)
         with pytest.raises(MissingDataError, match="spatialgrad data get fashion-mnist"):

@@ -1,23 +1,25 @@
+"""Class folders: of ImageNet's layout and others, in folders and archives, with everything that users leave in them."""
+
+import logging
 import os
 import shutil
 import tarfile
-import time
 
 import pytest
 import torch
-from PIL import Image
 
 from spatialgrad.data import (
     CorruptDataError,
     DataError,
     MissingDataError,
+    UnreachableError,
     eval_batches,
     get_dataset_files,
     load_dataset,
     train_batches,
     validation_split,
 )
-from support.data_files import image_bytes, silent, tar_bytes, tar_folder, write_tree
+from support.data_files import image_bytes, silent, tar_folder, write_tree
 
 
 @pytest.fixture
@@ -25,11 +27,17 @@ def tree(tmp_path):
     return write_tree(tmp_path / "pets")
 
 
-def _all(dataset, **options):
+def images_of(dataset, **options):
     return torch.cat([images for images, _ in eval_batches(dataset, 4, **options)])
 
 
-def test_classes_are_the_folders_in_the_order_of_their_names(tree):
+def put(folder, *names, content=None):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(image_bytes() if content is None else content)
+
+
+def test_classes_are_the_folders_in_the_order_of_their_names(tree, caplog):
     data = load_dataset(f"folder:{tree}")
     assert data.class_names == ("cat", "dog", "owl")
     assert (len(data.train), len(data.test)) == (18, 9)
@@ -37,27 +45,27 @@ def test_classes_are_the_folders_in_the_order_of_their_names(tree):
     assert data.description == "pets, 3 classes"
     assert (data.image_size, data.channels) == (224, 3)
     assert data.augmentation.resized_crop == (0.08, 1.0)
-    assert data.train.files.name(7) == str(tree / "train" / "dog" / "dog_1.JPEG")
-
-
-def test_batches_have_the_image_size_asked_for(tree):
-    data = load_dataset(f"folder:{tree}", image_size=48)
-    images, _ = next(iter(train_batches(data, 4, seed=0, epoch=0, augmentation=data.augmentation)))
+    assert data.train.name(7) == str(tree / "train" / "dog" / "dog_1.JPEG")
+    assert not caplog.records
+    images, _ = next(iter(eval_batches(data, 2)))
+    assert images.shape == (2, 3, 224, 224)
+    small = data.with_image_size(48)
+    images, _ = next(iter(train_batches(small, 4, seed=0, epoch=0, augmentation=data.augmentation)))
     assert images.shape == (4, 3, 48, 48)
-    assert _all(data).shape == (9, 3, 48, 48)
-    assert next(iter(eval_batches(load_dataset(f"folder:{tree}"), 2)))[0].shape == (2, 3, 224, 224)
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_plain_archive_is_read_in_place(tree, tmp_path, nested):
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_plain_archive_is_read_in_place(tree, tmp_path, nested, flat):
+    tree = tree / "train" if flat else tree
     archive = tmp_path / "packed" / "pets.tar"
     archive.parent.mkdir()
     with tarfile.open(archive, "w") as tar:
         tar.add(tree, arcname="pets" if nested else ".")
     packed, unpacked = load_dataset(f"folder:{archive}", image_size=32), load_dataset(f"folder:{tree}", image_size=32)
-    assert packed.description == "pets, 3 classes"
+    assert packed.class_names == ("cat", "dog", "owl")
     assert torch.equal(packed.train.labels, unpacked.train.labels)
-    assert torch.equal(_all(packed, num_workers=2), _all(unpacked))
+    assert torch.equal(images_of(packed), images_of(unpacked))
     assert [path.name for path in archive.parent.iterdir()] == ["pets.tar"]
 
 
@@ -72,34 +80,78 @@ def test_a_compressed_archive_is_unpacked_by_get(tree, tmp_path):
     )
     assert get_dataset_files(f"folder:{archive}", root, progress=silent) == root / "pets"
     packed = load_dataset(f"folder:{archive}", root, image_size=32)
-    assert torch.equal(_all(packed), _all(load_dataset(f"folder:{tree}", image_size=32)))
+    assert torch.equal(images_of(packed), images_of(load_dataset(f"folder:{tree}", image_size=32)))
 
 
-def test_deeper_folders_and_other_files_are_handled(tree):
-    (tree / "train" / "cat" / "images").mkdir()
-    (tree / "train" / "cat" / "images" / "more.png").write_bytes(image_bytes(format="PNG"))
-    (tree / "train" / "cat" / "notes.txt").write_text("no image")
-    (tree / "train" / "cat" / "._cat_0.JPEG").write_bytes(b"left behind by a file manager")
-    (tree / "train" / "readme.jpg").write_bytes(image_bytes())
-    (tree / "extra.jpg").write_bytes(image_bytes())
+@pytest.mark.parametrize("layout", ["flat", "train only", "flat in a folder"])
+def test_without_test_images_a_fifth_is_held_out_and_one_line_says_so(layout, tree, tmp_path, caplog):
+    shutil.rmtree(tree / "val")
+    place = {"flat": tree / "train", "train only": tree, "flat in a folder": tmp_path / "outer"}[layout]
+    if layout == "flat in a folder":
+        shutil.copytree(tree / "train", place / "inner")
+    put(place, "__MACOSX/train/cat/._1.jpg", ".DS_Store")
+    data = load_dataset(f"folder:{place}")
+    assert data.class_names == ("cat", "dog", "owl")
+    assert (len(data.train), len(data.test)) == (14, 4)
+    assert set(data.test.labels.tolist()) == {0, 1, 2}
+    names = [data.train.files.relative_names(), data.test.files.relative_names()]
+    assert len({*names[0], *names[1]}) == 18
+    assert data.description == f"{place.name}, 3 classes, 20% of the images held out for testing"
+    (record,) = caplog.records
+    assert "has no folder of test images (val/<class>/): 4 of its 18 images are held out" in record.getMessage()
+    again = load_dataset(f"folder:{place}")
+    assert again.test.files.relative_names() == names[1], "always the same ones"
+
+
+def test_test_images_without_classes_are_not_a_split(tree, caplog):
+    shutil.rmtree(tree / "val")
+    put(tree, "test/1.jpg", "test/2.jpg")
+    data = load_dataset(f"folder:{tree}")
+    assert (len(data.train), len(data.test)) == (14, 4)
+    assert "held out" in caplog.text
+
+
+def test_too_few_images_to_hold_some_out_are_named(tmp_path):
+    put(tmp_path / "few", "cat/1.jpg", "dog/1.jpg")
+    with pytest.raises(CorruptDataError, match=r"too few images of cat to hold out 20% .*into val/<class>/"):
+        load_dataset(f"folder:{tmp_path / 'few'}")
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    put(tmp_path / "vehicles", *(f"{name}/{number}.jpg" for name in ("car", "train", "bus") for number in range(5)))
+    assert load_dataset(f"folder:{tmp_path / 'vehicles'}").class_names == ("bus", "car", "train")
+
+
+def test_what_programs_leave_behind_is_no_class(tree):
+    put(tree, "train/.ipynb_checkpoints/cat_0-checkpoint.JPEG", "train/__MACOSX/cat/._cat_0.JPEG", "train/cat/._1.jpg")
+    put(tree.parent, "__MACOSX/pets/train/cat/._cat_0.JPEG", ".idea/x/1.jpg")
+    for place in (tree, tree.parent):  # also where the data set is the only other folder
+        data = load_dataset(f"folder:{place}")
+        assert data.class_names == ("cat", "dog", "owl")
+        assert len(data.train) == 18
+
+
+def test_other_files_are_counted_in_one_line_and_other_folders_ignored(tree, caplog):
+    put(tree, "train/cat/images/more.png", "train/dog/1.TIFF", "train/owl/2.gif", "extra.jpg", "extra/cat/1.jpg")
+    put(tree, "train/cat/notes.txt", "val/cat/a.txt", "val/cat/raw.dng", content=b"no image")
     data = load_dataset(f"folder:{tree}", image_size=16)
-    assert torch.bincount(data.train.labels).tolist() == [7, 6, 6]
-    _all(data, split="train")
+    assert torch.bincount(data.train.labels).tolist() == [7, 7, 7]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == f"{tree}: 3 files are not read as images (2 × .txt, 1 × .dng)"
 
 
-def test_links_that_lead_in_a_circle_do_no_harm(tree):
+def test_links_may_be_classes_and_lead_in_a_circle(tree, tmp_path):
     (tree / "train" / "cat" / "circle").symlink_to(tree)
-    assert len(load_dataset(f"folder:{tree}").train) == 18
-
-
-def test_classes_may_be_links(tree, tmp_path):
     shutil.move(tree / "val" / "cat", tmp_path / "elsewhere")
     (tree / "val" / "cat").symlink_to(tmp_path / "elsewhere")
-    assert len(load_dataset(f"folder:{tree}").test) == 9
+    data = load_dataset(f"folder:{tree}")
+    assert (len(data.train), len(data.test)) == (18, 9)
 
 
-def test_the_test_split_may_have_another_name(tree):
-    (tree / "val").rename(tree / "test")
+@pytest.mark.parametrize("name", ["valid", "validation", "test"])
+def test_the_test_split_may_have_another_name(tree, name):
+    (tree / "val").rename(tree / name)
     assert len(load_dataset(f"folder:{tree}").test) == 9
 
 
@@ -107,7 +159,7 @@ def test_a_validation_split_of_a_folder(tree):
     search = validation_split(load_dataset(f"folder:{tree}", image_size=16), 1 / 3)
     assert torch.bincount(search.train.labels).tolist() == [4, 4, 4]
     assert torch.bincount(search.test.labels).tolist() == [2, 2, 2]
-    assert _all(search).shape == (6, 3, 16, 16)
+    assert images_of(search).shape == (6, 3, 16, 16)
     # Each training image is on one side, with the label of its folder; no test image is on either.
     names = [split.files.relative_names() for split in (search.train, search.test)]
     expected = [f"train/{label}/{label}_{number}.JPEG" for label in search.class_names for number in range(6)]
@@ -116,66 +168,64 @@ def test_a_validation_split_of_a_folder(tree):
         assert [search.class_names[label] for label in split.labels] == [name.split("/")[1] for name in those]
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("content", [b"", b"not an image", image_bytes()[:400]])
-def test_a_damaged_image_is_named_whoever_decodes_it(tree, num_workers, content):
+@pytest.mark.parametrize(
+    ("workers", "content"), [(0, b""), (0, b"not an image"), (0, image_bytes()[:400]), (1, b"not an image")]
+)
+def test_a_damaged_image_is_named_whoever_decodes_it(tree, workers, content):
     path = tree / "val" / "dog" / "dog_1.JPEG"
     path.write_bytes(content)
-    data = load_dataset(f"folder:{tree}")
     with pytest.raises(CorruptDataError) as caught:
-        _all(data, num_workers=num_workers)
+        images_of(load_dataset(f"folder:{tree}"), workers=workers)
     assert str(caught.value).startswith(f"{path} cannot be decoded")
     assert "Traceback" not in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_small_file_of_a_huge_image_is_named_and_not_decoded(tree):
-    path = tree / "val" / "dog" / "dog_1.JPEG"
-    Image.new("1", (13_300, 13_300)).save(path, "PNG")
-    assert path.stat().st_size < 100_000
-    with pytest.raises(CorruptDataError, match=r"dog_1\.JPEG has 13,300 × 13,300 pixels, more than 89,000,000"):
-        _all(load_dataset(f"folder:{tree}", image_size=16))
-
-
-@pytest.mark.timeout(60)
-def test_a_pipe_among_the_images_is_named_and_does_not_block(tree):
-    path = tree / "val" / "dog" / "dog_1.JPEG"
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(DataError, match=r"dog_1\.JPEG cannot be read \(it is not a regular file\)"):
-        _all(load_dataset(f"folder:{tree}", image_size=16))
-
-
-def test_an_image_that_vanished_is_named(tree):
-    data = load_dataset(f"folder:{tree}")
+def test_an_image_that_vanished_and_an_archive_that_lost_its_end_are_named(tree, tmp_path):
+    archive = tar_folder(tree, tmp_path / "pets.tar", "w")
+    data, packed = load_dataset(f"folder:{tree}"), load_dataset(f"folder:{archive}")
     (tree / "val" / "dog" / "dog_1.JPEG").unlink()
     with pytest.raises(DataError, match=r"dog_1\.JPEG cannot be read"):
-        _all(data)
-
-
-def test_an_archive_that_lost_its_end_names_the_image(tree, tmp_path):
-    archive = tar_folder(tree, tmp_path / "pets.tar", "w")
-    data = load_dataset(f"folder:{archive}")
-    os.truncate(archive, data.test.files.spans[-1].tolist()[0] + 10)
+        images_of(data)
+    os.truncate(archive, packed.test.files.spans[-1].tolist()[0] + 10)
     with pytest.raises(CorruptDataError, match=r"pets\.tar/pets/.* cannot be decoded"):
-        _all(data)
+        images_of(packed)
     with pytest.raises(CorruptDataError, match=r"pets\.tar is truncated"):
         load_dataset(f"folder:{archive}")
 
 
-def test_a_malicious_archive_is_not_read_either(tmp_path):
-    link = tarfile.TarInfo("train/cat/1.jpg")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    archive = tmp_path / "pets.tar"
-    archive.write_bytes(tar_bytes([("train/cat/0.jpg", image_bytes()), (link, b"")]))
-    with pytest.raises(CorruptDataError, match=r"'train/cat/1\.jpg', which is neither a plain file nor a folder"):
-        load_dataset(f"folder:{archive}")
+def rename_splits(tree):
+    (tree / "train").rename(tree / "Training")
+    (tree / "val").rename(tree / "Testing")
 
 
-def test_a_class_that_training_does_not_have_is_named(tree):
-    shutil.rmtree(tree / "train" / "owl")
-    with pytest.raises(CorruptDataError, match=r"owl_0\.JPEG is of the class owl, which train/ does not have"):
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda tree: shutil.rmtree(tree / "train" / "owl"), r"val/owl is a class that train/ does not have"),
+        (lambda tree: (tree / "train" / "elk").mkdir(), r"train/elk contains no images .*or remove the folder"),
+        (lambda tree: put(tree, "train/elk/1.dng"), r"train/elk contains no images .*add some that end in \.jpg"),
+        (lambda tree: put(tree, "val/elk/1.dng"), r"val/elk contains no images"),
+        (rename_splits, r"Testing and Training, each with the folders cat, dog, owl: name them train/ and val/"),
+        (lambda tree: shutil.rmtree(tree), r"pets contains no images. They must be in <class>/, or in train/<class>/"),
+    ],
+)
+def test_what_makes_no_sense_is_named_with_a_remedy(tree, spoil, message):
+    spoil(tree)
+    tree.mkdir(exist_ok=True)
+    with pytest.raises(CorruptDataError, match=message) as caught:
         load_dataset(f"folder:{tree}")
+    assert "To fix it" not in str(caught.value)
+
+
+def test_a_single_class_and_other_archives_are_refused(tree, tmp_path):
+    with pytest.raises(CorruptDataError, match="cat contains no images"):
+        load_dataset(f"folder:{tree / 'train' / 'cat'}")
+    shutil.copytree(tree / "train" / "cat", tmp_path / "one" / "cat")
+    with pytest.raises(CorruptDataError, match="one contains the only class cat: put images of at least two classes"):
+        load_dataset(f"folder:{tmp_path / 'one'}")
+    (tmp_path / "images.zip").write_bytes(b"PK")
+    with pytest.raises(DataError, match="neither a folder nor an uncompressed tar archive"):
+        load_dataset(f"folder:{tmp_path / 'images.zip'}")
 
 
 @pytest.mark.parametrize("name", ["absent", "absent.tar", "absent.tar.gz"])
@@ -188,7 +238,7 @@ def test_a_path_that_is_missing_is_named_with_its_flag(function, name, tmp_path,
             function(f"folder:{path}", root)
         first, second = str(caught.value).split("\n")
         assert first == f"{looked_at} not found, the PATH of --dataset folder:{path}."
-        assert second == "It must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+        assert second.startswith("It must be a folder or a tar archive with images in <class>/, or in train/<class>/")
 
 
 def test_a_relative_path_may_be_in_the_folder_of_the_data_sets(tree, tmp_path, monkeypatch):
@@ -199,21 +249,19 @@ def test_a_relative_path_may_be_in_the_folder_of_the_data_sets(tree, tmp_path, m
     data = load_dataset("folder:birds.tar", packed.parent)
     assert data.name == "folder:birds.tar"
     assert len(data.train) == len(load_dataset(f"folder:{tree}").train)
-    here = tar_folder(tree, tmp_path / "elsewhere" / "birds.tar", "w")
-    here.write_bytes(b"not the one that was found first")
+    (tmp_path / "elsewhere" / "birds.tar").write_bytes(b"the one that is found first")
     with pytest.raises(DataError):
         load_dataset("folder:birds.tar", packed.parent)
 
 
-def test_another_layout_is_refused_with_the_right_one(tree, tmp_path):
-    with pytest.raises(CorruptDataError, match=r"images in both train/<class>/ and val/<class>/"):
-        load_dataset(f"folder:{tree / 'train'}")
-    (tmp_path / "images.zip").write_bytes(b"PK")
-    with pytest.raises(DataError, match="neither a folder nor an uncompressed tar archive"):
-        load_dataset(f"folder:{tmp_path / 'images.zip'}")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(CorruptDataError, match="does not contain images"):
-        load_dataset(f"folder:{tmp_path / 'empty'}")
+def test_imagenet_is_class_folders(tmp_path):
+    with pytest.raises(MissingDataError, match="imagenet/train/<class>/"):
+        load_dataset("imagenet", tmp_path)
+    with pytest.raises(UnreachableError, match=r"cannot be downloaded automatically.\nManual download: register at"):
+        get_dataset_files("imagenet", tmp_path)
+    write_tree(tmp_path / "imagenet", classes=("n01440764", "n01443537"))
+    data = load_dataset("imagenet", tmp_path, image_size=64)
+    assert (data.name, data.description, data.image_size) == ("imagenet", "ImageNet, 2 classes", 64)
 
 
 @pytest.mark.realdata
@@ -225,9 +273,7 @@ def test_real_class_folders(data_folder, name, classes, train, val, size):
     archive = f"{data_folder}/{name}.tar"
     if not os.path.isfile(archive):
         pytest.skip(f"{archive} not found")
-    started = time.perf_counter()
     data = load_dataset(f"folder:{archive}", image_size=size)
-    assert time.perf_counter() - started < 30
     assert data.description == f"{name}, {classes} classes"
     assert torch.bincount(data.train.labels).tolist() == [train] * classes
     assert torch.bincount(data.test.labels).tolist() == [val] * classes
@@ -237,15 +283,3 @@ def test_real_class_folders(data_folder, name, classes, train, val, size):
     # Natural images: normalized with ImageNet's statistics they have about mean 0 and deviation 1.
     assert images.mean((0, 2, 3)).abs().max() < 0.6
     assert 0.7 < images.std() < 1.4
-    one, other = (
-        [
-            batch
-            for _, batch in zip(
-                range(2),
-                train_batches(data, 32, seed=0, epoch=0, augmentation=data.augmentation, num_workers=workers),
-                strict=False,
-            )
-        ]
-        for workers in (0, 2)
-    )
-    assert all(torch.equal(a, b) for (a, _), (b, _) in zip(one, other, strict=True))

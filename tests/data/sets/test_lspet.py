@@ -1,11 +1,11 @@
-"""Leeds Sports Pose Extended: real, small and spoilt."""
+"""Leeds Sports Pose Extended: real, small and damaged."""
 
 import numpy as np
 import pytest
 import torch
 
 from spatialgrad.data import CorruptDataError, MissingDataError
-from spatialgrad.data.person_crops import AnnotationWarning
+from spatialgrad.data.pose import AnnotationWarning
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.sets.lspet import SKELETON as LSP
 from spatialgrad.data.sets.lspet import read, torso_lengths
@@ -21,8 +21,8 @@ def test_the_real_one(data_folder):
     # The annotation of im00001: right ankle and head top, which joints.mat has at these places.
     assert first.joints[0, 0].tolist() == pytest.approx([67.976, 183.694], abs=1e-3)
     assert first.joints[0, 13].tolist() == pytest.approx([84.118, 72.8], abs=1e-3)
-    assert first.files.name(0).endswith("images/im00001.jpg")
-    assert dataset.test.files.name(0).endswith("images/im00005.jpg")
+    assert first.images.name(0).endswith("images/im00001.jpg")
+    assert dataset.test.images.name(0).endswith("images/im00005.jpg")
     seen = torch.cat([dataset.train.visible, dataset.test.visible])
     assert int(seen.sum()) == 18_590
     # An elbow is nearer to the wrist of its own side than to the other one: joints are not mixed up.

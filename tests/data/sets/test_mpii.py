@@ -1,6 +1,5 @@
-"""MPII: the real annotations, and small trees in both layouts, whole and spoilt."""
+"""MPII: the real annotations, and small trees in both layouts, whole and damaged."""
 
-import os
 import tarfile
 
 import h5py
@@ -9,11 +8,10 @@ import pytest
 import torch
 
 from spatialgrad.data import CorruptDataError, MissingDataError
-from spatialgrad.data.person_crops import AnnotationWarning
+from spatialgrad.data.pose import AnnotationWarning
 from spatialgrad.data.registry import load_for
-from spatialgrad.data.sets.mpii import read
-from spatialgrad.data.sets.mpii_annotations import SKELETON as MPII
-from spatialgrad.data.sets.mpii_annotations import read_h5
+from spatialgrad.data.sets.mpii import SKELETON as MPII
+from spatialgrad.data.sets.mpii import read, read_h5
 from support.pose_files import mpii_person, write_mpii_h5, write_mpii_mat
 
 
@@ -59,7 +57,7 @@ def test_h5(names, tmp_path):
     assert dataset.test.boxes[0].tolist() == pytest.approx([centre[0] - 1, centre[1] - 1 + 15 * scale, 250 * scale])
     assert float(dataset.test.lengths[0]) == pytest.approx(head)
     # Two people of one image.
-    assert dataset.train.files.name(0) == dataset.train.files.name(1)
+    assert dataset.train.images.name(0) == dataset.train.images.name(1)
     assert dataset.train.canvas(0, 64).shape == (3, 96, 96)
 
 
@@ -101,105 +99,20 @@ def shorten(key, cut):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (shorten("part", lambda a: a[:, :14]), r"train.h5: 'part' has the shape \(6, 14, 2\), not \(people, 16, 2\)"),
-        (shorten("center", lambda a: a[:3]), r"train.h5: 'center' has the shape \(3, 2\)"),
+        (shorten("part", lambda a: a[:, :14]), r"train.h5: 'part' must have the shape \(6, 16, 2\), not \(6, 14, 2\)"),
+        (shorten("center", lambda a: a[:3]), r"train.h5: 'center' must have the shape \(6, 2\)"),
         (shorten("scale", lambda a: a * 0), r"train.h5: person 0 in 000000001.jpg .* scale 0.0"),
         (shorten("normalize", lambda a: a * np.nan), "train.h5: person 0"),
         (shorten("part", lambda a: a * np.nan), "a joint in .*000000001.jpg has non-finite coordinates"),
         (shorten("imgname", lambda a: np.array([b"../../etc/passwd"] * len(a))), r"'\.\./\.\./etc/passwd'"),
-        (shorten("imgname", lambda a: np.array([b"\xff.jpg"] * len(a))), "'imgname' is not text"),
-        (lambda split, arrays: arrays.pop("normalize"), "train.h5 has no array 'normalize'"),
+        (shorten("imgname", lambda a: np.array([b"\xff.jpg"] * len(a))), r"train.h5 cannot be read .*'ascii' codec"),
+        (lambda split, arrays: arrays.pop("normalize"), r"train.h5 cannot be read .*'normalize'"),
     ],
 )
 def test_wrong_h5(change, message, tmp_path):
     write_mpii_h5(tmp_path / "mpii", change=change)
     with pytest.raises(CorruptDataError, match=message):
         read(tmp_path / "mpii")
-
-
-SMALL_BUT_HUGE = {
-    "long rows": lambda file: file.create_dataset("imgname", (6, 1 << 40), "f8", chunks=(1, 1024)),
-    "many people": lambda file: file.create_dataset("scale", (1 << 40,), "f8", chunks=(1024,)),
-    "long text": lambda file: file.create_dataset("imgname", (6,), "S1000000", chunks=(1,)),
-    "wide numbers": lambda file: file.create_dataset("scale", (6,), "S1000000", chunks=(1,)),
-    "text of any length": lambda file: file.create_dataset("imgname", (6,), h5py.string_dtype(), chunks=(1,)),
-    "large chunks": lambda file: file.create_dataset("scale", (6,), "f8", chunks=(1 << 28,), maxshape=(None,)),
-}
-
-
-@pytest.mark.parametrize("kind", SMALL_BUT_HUGE)
-def test_a_small_h5_cannot_fill_the_memory(kind, tmp_path):
-    write_mpii_h5(tmp_path / "mpii")
-    path = tmp_path / "mpii/annot/train.h5"
-    with h5py.File(path, "a") as file:
-        del file["scale" if kind in ("many people", "wide numbers", "large chunks") else "imgname"]
-        SMALL_BUT_HUGE[kind](file)
-    assert path.stat().st_size < 50_000
-    with pytest.raises(CorruptDataError, match=r"train.h5: '(scale|imgname)' (has the shape|contains|is stored in)"):
-        read_h5(path)
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_h5_that_is_compressed_twice_is_refused(times, tmp_path):
-    write_mpii_h5(tmp_path / "mpii")
-    path = tmp_path / "mpii/annot/train.h5"
-    with h5py.File(path, "a") as file:
-        values = file["scale"][()]
-        del file["scale"]
-        settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        settings.set_chunk((6,))
-        for _ in range(times):
-            settings.set_deflate(9)
-        h5py.h5d.create(file.id, b"scale", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((6,)), settings)
-        file["scale"][...] = values
-    if times == 1:
-        assert read_h5(path).scales.tolist() == values.tolist()
-        return
-    with pytest.raises(CorruptDataError, match="'scale' is stored in"):
-        read_h5(path)
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", ["annot/train.h5", "annot/valid.h5", "mpii_human_pose_v1_u12_1.mat"])
-def test_annotations_that_are_a_pipe_do_not_block(name, tmp_path):
-    write_mpii_h5(tmp_path / "mpii")
-    if name.endswith(".mat"):
-        (tmp_path / "mpii/annot/train.h5").unlink()
-    else:
-        (tmp_path / "mpii" / name).unlink()
-    os.mkfifo(tmp_path / "mpii" / name)
-    # A writer, so that opening the pipe would not block this test but give an empty file.
-    writer = os.open(tmp_path / "mpii" / name, os.O_RDWR | os.O_NONBLOCK)
-    try:
-        with pytest.raises(MissingDataError, match=r"neither annot/train\.h5"):
-            read(tmp_path / "mpii")
-    finally:
-        os.close(writer)
-
-
-def _virtual(file):
-    layout = h5py.VirtualLayout((6, 16, 2), "f8")
-    layout[:4] = h5py.VirtualSource("valid.h5", "part", (4, 16, 2))
-    file.create_virtual_dataset("part", layout)
-
-
-ELSEWHERE = {
-    "link": lambda file: file.__setitem__("part", h5py.ExternalLink("valid.h5", "/part")),
-    "soft link": lambda file: file.__setitem__("part", h5py.SoftLink("/visible")),
-    "virtual": _virtual,
-    "external": lambda file: file.create_dataset("part", (6, 16, 2), "f8", external=[("valid.h5", 0, 6 * 16 * 2 * 8)]),
-}
-
-
-@pytest.mark.parametrize("kind", ELSEWHERE)
-def test_an_h5_that_points_to_another_file_is_refused(kind, tmp_path):
-    write_mpii_h5(tmp_path / "mpii")
-    train = tmp_path / "mpii/annot/train.h5"
-    with h5py.File(train, "a") as file:
-        del file["part"]
-        ELSEWHERE[kind](file)
-    with pytest.raises(CorruptDataError, match="no array 'part'"):
-        read_h5(train)
 
 
 def test_what_is_no_h5_is_named(tmp_path):
@@ -213,7 +126,7 @@ def test_the_published_mat(tmp_path):
     write_mpii_mat(tmp_path / "mpii")
     dataset = load_for("pose", "mpii", tmp_path)
     assert dataset.description == "MPII, every eighth video held out"
-    names = [[split.files.name(index)[-13:] for index in range(len(split))] for split in (dataset.train, dataset.test)]
+    names = [[split.images.name(index)[-13:] for index in range(len(split))] for split in (dataset.train, dataset.test)]
     assert names == [["000000000.jpg", "000000001.jpg"], ["000000002.jpg", "000000003.jpg"]]
     _, joints, centre, scale, head = mpii_person(1)
     np.testing.assert_allclose(dataset.train.joints[1], joints - 1)
@@ -228,7 +141,7 @@ def test_the_published_mat_with_the_usual_list(tmp_path):
     (tmp_path / "mpii/valid_images.txt").write_text("000000001.jpg\n000000003.jpg\n")
     dataset = read(tmp_path / "mpii")
     assert dataset.description == "MPII, tested on the images of valid_images.txt"
-    assert [dataset.test.files.name(index)[-13:] for index in (0, 1)] == ["000000001.jpg", "000000003.jpg"]
+    assert [dataset.test.images.name(index)[-13:] for index in (0, 1)] == ["000000001.jpg", "000000003.jpg"]
 
 
 def test_h5_and_mat_say_the_same_about_a_person(tmp_path):

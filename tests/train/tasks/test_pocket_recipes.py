@@ -11,7 +11,7 @@ from support.training import quietly, with_groups
     [
         # All pixels are sky: at most a seventh.
         ("segmentation_pocket", 4, 1 / 7, 0.3),
-        # The mean pose for everybody: `tests/data/sets/test_drawn.py`.
+        # The mean pose for everybody: `tests/data/sets/test_generated.py`.
         ("pose_pocket", 6, 0.36, 0.38),
     ],
 )

@@ -15,8 +15,7 @@ from torch import nn
 
 from spatialgrad.cli.main import main
 from spatialgrad.data import CorruptDataError
-from spatialgrad.data.person_crops import place_on_canvas
-from spatialgrad.data.pose import PersonMaker, mirror_joints, move_person
+from spatialgrad.data.pose import PersonMaker, mirror_joints, move_person, place_on_canvas
 from spatialgrad.data.warp import Move
 from spatialgrad.models import create_model
 from spatialgrad.train import (
@@ -374,8 +373,8 @@ def test_parts_of_the_data(root):
     task = Pose(small(root, data={"validation": 0.2, "limit": 10}), CPU)
     assert (len(task.dataset.train), task.num_test) == (10, 5)
     assert task.description.endswith("20% of the training images held out (seed 0), 10 train images")
-    everyone = {task.dataset.train.files.name(index) for index in range(10)}
-    assert not everyone & {task.dataset.test.files.name(index) for index in range(5)}
+    everyone = {task.dataset.train.images.name(index) for index in range(10)}
+    assert not everyone & {task.dataset.test.images.name(index) for index in range(5)}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, jaccard_sco
 from torch.nn import functional as F
 
 from spatialgrad.cli.main import main
-from spatialgrad.data.segmentation import MaskMemory
+from spatialgrad.data import MemorySplit
 from spatialgrad.train import ConfigError, DataConfig, ModelConfig, OptimizerConfig, SegmentationConfig, TrainConfig
 from spatialgrad.train.config.io import from_dict, to_dict
 from spatialgrad.train.engine.optim import build_optimizer, set_learning_rate_
@@ -180,12 +180,13 @@ def test_parts_of_the_data(root):
     assert (len(found.train), len(found.test)) == (5, 2)
     assert found.description == "CamVid 56×40, 10/6 subset, 5 train images, 2 test images"
     again, other = load_masks(data), load_masks(replace(data, split_seed=1))
-    assert again.train.names == found.train.names != other.train.names
+    first, second, third = (each.train.files.relative_names() for each in (found, again, other))
+    assert first == second != third
     held_out = load_masks(DataConfig(name="camvid", root=root, validation=0.2))
     assert (len(held_out.train), len(held_out.test)) == (8, 2)
-    assert set(held_out.train.names) | set(held_out.test.names) == set(
-        load_masks(DataConfig(name="camvid", root=root)).train.names
-    )
+    parts = [split.files.relative_names() for split in (held_out.train, held_out.test)]
+    whole = load_masks(DataConfig(name="camvid", root=root)).train
+    assert sorted(parts[0] + parts[1]) == whole.files.relative_names()
     assert "20% of the training images held out" in held_out.description
     with pytest.raises(ConfigError, match=r"--data.limit 11: camvid has only 10 train images"):
         load_masks(replace(data, limit=11))
@@ -217,7 +218,7 @@ def test_pictures_of_large_images_are_small_enough_for_a_report(task):
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (1, 3, 40, 1100), generator=generator, dtype=torch.uint8)
     truth = torch.tensor([0, 3, 8, IGNORE], dtype=torch.uint8)[torch.randint(0, 4, (1, 40, 1100), generator=generator)]
-    task.dataset = replace(task.dataset, test=MaskMemory(images, truth, ("street.png",)), image_size=(40, 1100))
+    task.dataset = replace(task.dataset, test=MemorySplit(images, truth), image_size=(40, 1100))
     with torch.no_grad():
         (example,) = task.examples(task.build_model().eval(), 6).examples
     assert {picture.shape for picture in example.images.values()} == {(3, 14, 367)}

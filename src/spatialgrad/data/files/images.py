@@ -19,12 +19,10 @@ from spatialgrad.data.rng import generator_for
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM")
-"""The formats that are decoded, whatever the name of a file; Pillow's rarer ones are not for untrusted files."""
-MAX_PIXELS = 89_000_000
-"""Larger images are not decoded: they would take more than 270 MB. Pillow warns from here on."""
-MAX_ASPECT = 200
-"""Longer images are not decoded: resized by their shorter side, they would fill the memory."""
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".pgm", ".gif", ".tif", ".tiff", ".jp2")
+"""Endings of the names of image files, in lower case."""
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "GIF", "TIFF", "JPEG2000")
+"""The formats that are decoded, whatever the name of a file; some of Pillow's others run programs."""
 EVAL_SCALE = 256 / 224
 """The shorter side is resized to this times the size of the centre crop."""
 _MAX_LOG_RATIO = math.log(4 / 3)
@@ -53,7 +51,7 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
         formats: Formats of Pillow to accept.
 
     Raises:
-        CorruptDataError: If it is truncated, damaged, too large or not an image, here or in the body of the `with`
+        CorruptDataError: If it is truncated, damaged or not an image, here or in the body of the `with`
             statement.
     """
     try:
@@ -62,13 +60,6 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
         raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=tuple(formats)) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                raise CorruptDataError(f"{name} has {width:,} × {height:,} pixels, more than {MAX_PIXELS:,}")
-            if max(image.size) > MAX_ASPECT * min(image.size):
-                raise CorruptDataError(
-                    f"{name} has {width:,} × {height:,} pixels: one side is over {MAX_ASPECT} times the other"
-                )
             yield image
     except DataError:
         raise
@@ -77,10 +68,21 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
 
 
 def decode(content: bytes, name: str) -> Image:
-    """Decode an image file to RGB; for arguments and errors see `open_image`."""
+    """Decode an image file to RGB; of an animation, the first frame. For arguments and errors see `open_image`."""
     with open_image(content, name) as image:
+        if image.mode.startswith("I"):
+            return _from_16_bits(image)
+        if image.mode == "F":
+            raise CorruptDataError(f"{name} has floating-point pixels, whose range is unknown; convert it to 8 bits")
         # A palette with transparent colours triggers a warning unless it is converted to RGBA first.
         return (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
+
+
+def _from_16_bits(image: Image) -> Image:
+    # Pillow would clip all values above 255, which leaves a white image.
+    from PIL import Image as Pillow
+
+    return Pillow.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8)).convert("RGB")
 
 
 def image_size(file: IO[bytes], name: str) -> tuple[int, int]:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import io
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError, DataError
-from spatialgrad.data.files.archives import open_tar, safe_name
+from spatialgrad.data.files.archives import open_tar
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm")
-"""Endings of the names of image files, in lower case."""
-MAX_BYTES = 1 << 28
-"""Largest file that is read: a hundred times an image of Cityscapes."""
 BELOW = "/**"
 """A pattern that ends in this matches all files below the folders that match its beginning."""
 
@@ -56,45 +51,45 @@ class FileList:
             try:
                 return file.read()
             except OSError as error:
-                raise self._unreadable(index, error) from error
+                raise DataError(f"{self.name(index)} cannot be read ({error})") from error
 
     def open(self, index: int) -> IO[bytes]:
         """Open file `index` to read parts of it.
 
         Raises:
-            DataError: If it cannot be read or is not a regular file; a pipe would block until somebody writes to it.
-            CorruptDataError: If it is too large for the memory.
+            DataError: If it cannot be read.
         """
         try:
             if self.spans is None:
-                status = os.stat(self.name(index))
-                if not stat.S_ISREG(status.st_mode):
-                    raise OSError("it is not a regular file")
-                self._check_size(index, status.st_size)
                 return Path(self.name(index)).open("rb")
             start, size = self.spans[index].tolist()
-            self._check_size(index, size)
             with self.root.open("rb") as file:
                 file.seek(start)
                 return io.BytesIO(file.read(size))
         except OSError as error:
-            raise self._unreadable(index, error) from error
+            raise DataError(f"{self.name(index)} cannot be read ({error})") from error
+
+    def sizes(self) -> np.ndarray:
+        """The number of bytes of each file, int64.
+
+        Raises:
+            DataError: If a file is not there any more.
+        """
+        if self.spans is not None:
+            return self.spans[:, 1]
+        try:
+            return np.array([os.stat(self.name(index)).st_size for index in range(len(self))], dtype=np.int64)
+        except OSError as error:
+            raise DataError(f"{error.filename} cannot be read ({error})") from error
 
     def select(self, indices: Sequence[int] | np.ndarray) -> FileList:
         """The files at `indices`, in that order."""
         rows = np.asarray(indices, dtype=np.int64)
         return FileList(self.root, self.names[rows], None if self.spans is None else self.spans[rows])
 
-    def _check_size(self, index: int, size: int) -> None:
-        if size > MAX_BYTES:
-            raise CorruptDataError(f"{self.name(index)} has {size:,} bytes, more than {MAX_BYTES:,}")
-
-    def _unreadable(self, index: int, error: OSError) -> DataError:
-        return DataError(f"{self.name(index)} cannot be read ({error})")
-
 
 def find_files(place: Path, patterns: Iterable[str]) -> FileList:
-    """Find files by their names, sorted by name; hidden files are left out.
+    """Find files by their names, sorted by name; hidden files and those in hidden folders are left out.
 
     Args:
         place: A folder, to which the patterns are relative, or an uncompressed tar archive, in which the files may also
@@ -104,28 +99,37 @@ def find_files(place: Path, patterns: Iterable[str]) -> FileList:
 
     Raises:
         DataError: If the place is neither a folder nor an uncompressed tar archive.
-        CorruptDataError: If the archive is damaged or contains a file twice.
+        CorruptDataError: If the archive is damaged or contains a link.
     """
     patterns = list(patterns)
     if place.is_dir():
-        return _listed(place, {name: None for pattern in patterns for name in _names_in_folder(place, pattern)})
+        names = sorted({name for pattern in patterns for name in _names_in_folder(place, pattern) if not hidden(name)})
+        return FileList(place, np.array([os.fsencode(name) for name in names], dtype=bytes))
     if not (place.is_file() and place.name.endswith(".tar")):
         raise DataError(f"{place} is neither a folder nor an uncompressed tar archive; extract it first")
     wanted = re.compile("|".join(map(_matcher, patterns)), re.DOTALL)
-    found: dict[str, tuple[int, int] | None] = {}
+    spans: dict[str, tuple[int, int]] = {}
     with open_tar(place) as tar:
         for member in tar:
-            name = safe_name(member, place)
-            if member.isreg() and wanted.fullmatch(name):
-                if name in found:
-                    raise CorruptDataError(f"{place} contains {name} twice")
-                found[name] = (member.offset_data, member.size)
-    return _listed(place, found)
+            name = str(PurePosixPath(member.name))
+            if hidden(name) or not wanted.fullmatch(name) or member.isdir():
+                continue
+            if not member.isreg():
+                raise CorruptDataError(f"{place} contains {name!r}, which is neither a plain file nor a folder")
+            spans[name] = (member.offset_data, member.size)
+    names = sorted(spans)
+    array = np.array([os.fsencode(name) for name in names], dtype=bytes)
+    return FileList(place, array, np.array([spans[name] for name in names], dtype=np.int64).reshape(-1, 2))
+
+
+def hidden(name: str) -> bool:
+    """Whether a part of a path is what a file manager or a notebook leaves behind: `._1.png`, `.ipynb_checkpoints`."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 def _names_in_folder(folder: Path, pattern: str) -> Iterator[str]:
     if not pattern.endswith(BELOW):
-        yield from (path.relative_to(folder).as_posix() for path in folder.glob(pattern))
+        yield from (path.relative_to(folder).as_posix() for path in folder.glob(pattern) if not path.is_dir())
         return
     for top in folder.glob(pattern.removesuffix(BELOW)):
         for path, _, file_names in os.walk(top):
@@ -137,11 +141,3 @@ def _matcher(pattern: str) -> str:
     """A regular expression for the names in an archive."""
     name = "[^/]*".join(map(re.escape, pattern.removesuffix(BELOW).split("*")))
     return f"(?:.*/)?{name}/.+" if pattern.endswith(BELOW) else f"(?:.*/)?{name}"
-
-
-def _listed(root: Path, found: dict[str, tuple[int, int] | None]) -> FileList:
-    # A leading dot marks what a file manager left behind, such as macOS's `._image.png`.
-    names = sorted(name for name in found if not os.path.basename(name).startswith("."))
-    spans = [span for name in names if (span := found[name]) is not None]
-    array = np.array([os.fsencode(name) for name in names], dtype=bytes)
-    return FileList(root, array, np.array(spans, dtype=np.int64).reshape(-1, 2) if root.is_file() else None)

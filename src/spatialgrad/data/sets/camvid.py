@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+import torch
+
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import decode
-from spatialgrad.data.files.listing import IMAGE_SUFFIXES, FileList, find_files
-from spatialgrad.data.segmentation import IGNORE, MaskFiles, MaskMemory, SegmentationDataset, label_table
+from spatialgrad.data.files.images import SUFFIXES
+from spatialgrad.data.files.listing import FileList, find_files
+from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table, read_masked
 from spatialgrad.data.source import Source
+from spatialgrad.data.splits import FileSplit, MemorySplit
 
 FOLDER = "CamVid"
 CLASSES = {
@@ -57,7 +60,7 @@ def read(place: Path) -> SegmentationDataset:
     )
 
 
-def _read_split(files: FileList, split: str) -> MaskMemory:
+def _read_split(files: FileList, split: str) -> MemorySplit:
     images, masks = (_by_stem(files, folder) for folder in (split, f"{split}annot"))
     if not images:
         raise CorruptDataError(f"{files.root} has no images in {split}/")
@@ -65,17 +68,19 @@ def _read_split(files: FileList, split: str) -> MaskMemory:
         if unpaired := next((stem for stem in these if stem not in others), None):
             folder = f"{split}annot" if missing == "mask" else split
             raise CorruptDataError(f"{files.name(these[unpaired])} has no {missing} of the same name in {folder}/")
-    image_files = files.select(list(images.values()))
-    mask_files = files.select([masks[stem] for stem in images])
-    width, height = decode(image_files.read(0), image_files.name(0)).size
-    return MaskFiles(image_files, mask_files, LABELS[None], (height, width)).in_memory()
+    mask_files = MaskFiles(files.select([masks[stem] for stem in images]), LABELS[None])
+    on_disk = FileSplit(files.select(list(images.values())), mask_files)
+    width, height = on_disk.decode(0).size
+    pairs = [read_masked(on_disk, index, (height, width)) for index in range(len(on_disk))]
+    frames, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+    return MemorySplit(frames, labels, on_disk.files)
 
 
 def _by_stem(files: FileList, folder: str) -> dict[str, int]:
     """The indices of the images in a folder, by their names without suffix."""
     found: dict[str, int] = {}
     for index, path in enumerate(map(PurePosixPath, files.relative_names())):
-        if path.parent.name != folder or path.suffix.lower() not in IMAGE_SUFFIXES:
+        if path.parent.name != folder or path.suffix.lower() not in SUFFIXES:
             continue
         if path.stem in found:
             raise CorruptDataError(f"{files.name(found[path.stem])} and {path.name} have the same name")

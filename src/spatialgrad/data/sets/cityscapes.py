@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import decode
 from spatialgrad.data.files.listing import FileList, find_files
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
 from spatialgrad.data.source import Source
+from spatialgrad.data.splits import FileSplit
 
 FOLDER = "cityscapes"
 CROP = (713, 713)
@@ -56,13 +56,14 @@ _IMAGE, _MASK = "_leftImg8bit.png", "_gtFine_"
 
 
 def read(place: Path) -> SegmentationDataset:
-    """Find the images and masks; only the first is decoded, for its size."""
+    """Find the images and masks; only the first of each split is decoded, for its size."""
     splits = ("train", "val")
     patterns = [f"leftImg8bit/{split}/*/*{_IMAGE}" for split in splits]
     patterns += [f"gtFine/{split}/*/*{_MASK}{kind}.png" for split in splits for kind in TABLES]
     files = find_files(place, patterns)
     train, test = (_read_split(files, split) for split in splits)
-    if train.size != test.size:
+    width, height = train.decode(0).size
+    if test.decode(0).size != (width, height):
         raise CorruptDataError(f"{test.name(0)} has a different size than {train.name(0)}")
     published = (len(train), len(test)) == (2975, 500)
     return SegmentationDataset(
@@ -71,12 +72,12 @@ def read(place: Path) -> SegmentationDataset:
         train=train,
         test=test,
         classes=CLASSES,
-        image_size=train.size,
+        image_size=(height, width),
         crop_size=CROP,
     )
 
 
-def _read_split(files: FileList, split: str) -> MaskFiles:
+def _read_split(files: FileList, split: str) -> FileSplit[MaskFiles]:
     images, masks = _by_frame(files, split)
     if not images:
         raise CorruptDataError(f"{files.root} has no images leftImg8bit/{split}/<city>/*{_IMAGE}")
@@ -92,9 +93,7 @@ def _read_split(files: FileList, split: str) -> MaskFiles:
     unpaired = next((index for (frame, _), index in masks.items() if frame not in images), None)
     if unpaired is not None:
         raise CorruptDataError(f"{files.name(unpaired)} has no image in leftImg8bit/{split}/")
-    image_files = files.select(list(images.values()))
-    width, height = decode(image_files.read(0), image_files.name(0)).size
-    return MaskFiles(image_files, files.select(chosen), np.stack(tables), (height, width))
+    return FileSplit(files.select(list(images.values())), MaskFiles(files.select(chosen), np.stack(tables)))
 
 
 def _by_frame(files: FileList, split: str) -> tuple[dict[str, int], dict[tuple[str, str], int]]:

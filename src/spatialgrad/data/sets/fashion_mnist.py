@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spatialgrad.data.classification import ImageDataset, MemorySplit
+from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
-from spatialgrad.data.files.download import Progress, RemoteFile, download
-from spatialgrad.data.files.idx import read_idx
-from spatialgrad.data.source import Source
+from spatialgrad.data.files.download import RemoteFile, download
+from spatialgrad.data.files.formats import read_idx
+from spatialgrad.data.source import Progress, Source
+from spatialgrad.data.splits import MemorySplit
 
 CLASS_NAMES = (
     "T-shirt/top",
@@ -86,7 +87,8 @@ def fetch(root: Path, progress: Progress) -> Path:
     """Download the four files into a new folder."""
     folder, partial = root / "fashion-mnist", root / "fashion-mnist.part"
     for name, checksum in FILES.items():
-        download(RemoteFile(url=f"{URL}/{name}", checksum=checksum), partial, progress=progress)
+        progress(f"downloading {URL}/{name}")
+        download(RemoteFile(url=f"{URL}/{name}", checksum=checksum), partial)
     # Renamed at the end, so that an incomplete folder never has the final name.
     partial.rename(folder)
     return folder

@@ -1,57 +1,65 @@
-"""Class folders of image files, the usual layout of ImageNet: `train/<class>/…` and `val/<class>/…`."""
+"""Class folders of image files: `train/<class>/…` and `val/<class>/…` as in ImageNet, or just `<class>/…`."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import logging
+from collections import Counter
+from pathlib import Path, PurePosixPath
 
 import torch
+from torch import Tensor
 
 from spatialgrad.data.augment import IMAGENET
-from spatialgrad.data.classification import FolderSplit, ImageDataset
+from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, stem
-from spatialgrad.data.files.download import Progress
-from spatialgrad.data.files.listing import IMAGE_SUFFIXES, FileList, find_files
-from spatialgrad.data.names import FOLDER
-from spatialgrad.data.source import Source, get_command
+from spatialgrad.data.files.images import SUFFIXES
+from spatialgrad.data.files.listing import FileList, find_files, hidden
+from spatialgrad.data.registry import FOLDER
+from spatialgrad.data.source import Progress, Source, get_command
+from spatialgrad.data.splits import FileSplit, stratified_indices
 
+logger = logging.getLogger(__name__)
+
+TRAIN = "train"
 TEST_NAMES = ("val", "valid", "validation", "test")
 """Names of the folder of test images; `test` last, because ImageNet's has no classes."""
+HELD_OUT = 0.2
+"""Share of the images that is held out for testing if there is no folder of test images."""
+LAYOUT = "<class>/, or in train/<class>/ and val/<class>/"
 
 
-def read(place: Path, *, name: str | None = None, title: str | None = None) -> ImageDataset[FolderSplit]:
+def read(place: Path, *, name: str | None = None, title: str | None = None) -> ImageDataset[FileSplit[Tensor]]:
     """Read class folders; no image is opened yet.
 
     Args:
-        place: A folder or an uncompressed tar archive with `train/<class>/…` and `val/<class>/…`, which may both be in
-            the only folder in it.
+        place: A folder or an uncompressed tar archive with `train/<class>/…` and `val/<class>/…`, or with `<class>/…`,
+            from which test images are then held out. All may be in the only folder in it.
         name: Name of the data set; by default `folder:` and the place.
         title: Its name in reports, before the number of classes; by default the last part of the place.
     """
-    files, entries = _find_images(place)
-    splits = {split for split, *_ in entries}
-    test_name = next((candidate for candidate in TEST_NAMES if candidate in splits), None)
-    if "train" not in splits or test_name is None:
-        raise CorruptDataError(
-            f"{place} does not contain images in both train/<class>/ and val/<class>/ "
-            f"(or {', '.join(f'{candidate}/' for candidate in TEST_NAMES[1:])})"
+    tree = _Tree(place)
+    # Folders of images without class folders are not splits: ImageNet's `test`, or a class that is called `train`.
+    splits = {parts[0] for parts in tree.parts if len(parts) > 2}
+    has_splits = TRAIN in splits
+    test_name = next((each for each in TEST_NAMES if has_splits and each in splits), None)
+    train, class_names = tree.classes_below(TRAIN if has_splits else None)
+    description = f"{title or place.name.removesuffix('.tar')}, {len(class_names)} classes"
+    if test_name is not None:
+        test, _ = tree.classes_below(test_name, class_names)
+    else:
+        train, test = _hold_out(train, class_names, place)
+        description += f", {HELD_OUT:.0%} of the images held out for testing"
+        logger.warning(
+            "%s has no folder of test images (val/<class>/): %d of its %d images are held out, always the same ones",
+            *(place, len(test), len(test) + len(train)),
         )
-    class_names = tuple(sorted({class_name for split, class_name, *_ in entries if split == "train"}))
-    numbers = {class_name: number for number, class_name in enumerate(class_names)}
-
-    def split_of(wanted: str) -> FolderSplit:
-        chosen = [entry for entry in entries if entry[0] == wanted]
-        for _, class_name, _, index in chosen:
-            if class_name not in numbers:
-                raise CorruptDataError(f"{files.name(index)} is of the class {class_name}, which train/ does not have")
-        labels = torch.tensor([numbers[class_name] for _, class_name, *_ in chosen], dtype=torch.int64)
-        return FolderSplit(files.select([index for *_, index in chosen]), labels)
-
+    tree.report_ignored()
     return ImageDataset(
         name=name or f"{FOLDER}{place}",
-        description=f"{title or place.name.removesuffix('.tar')}, {len(class_names)} classes",
-        train=split_of("train"),
-        test=split_of(test_name),
+        description=description,
+        train=train,
+        test=test,
         class_names=class_names,
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
@@ -60,21 +68,114 @@ def read(place: Path, *, name: str | None = None, title: str | None = None) -> I
     )
 
 
-def _find_images(place: Path) -> tuple[FileList, list[tuple[str, str, str, int]]]:
-    """The files of a tree, and split, class, name and index of each image, sorted in this order on any file system."""
-    if place.is_dir():
-        folders = [child for child in place.iterdir() if child.is_dir()]
-        place = folders[0] if len(folders) == 1 and folders[0].name != "train" else place
-    files = find_files(place, ["*/*/**"])
-    names = files.relative_names()
-    tops = {name.split("/", 1)[0] for name in names}
-    above = 1 if place.is_file() and len(tops) == 1 and "train" not in tops else 0
-    entries = []
-    for index, name in enumerate(names):
-        split, class_name, *rest = name.split("/")[above:]
-        if rest and name.lower().endswith(IMAGE_SUFFIXES):
-            entries.append((split, class_name, name, index))
-    return files, sorted(entries)
+def _hold_out(
+    split: FileSplit[Tensor], class_names: tuple[str, ...], place: Path
+) -> tuple[FileSplit[Tensor], FileSplit[Tensor]]:
+    """Divide images into training and test images."""
+    kept, held_out = stratified_indices(split.labels, HELD_OUT, seed=0)
+    train, test = split.select(kept), split.select(held_out)
+    counts = torch.bincount(train.labels, minlength=len(class_names)).tolist()
+    if not len(test) or not all(counts):
+        raise CorruptDataError(
+            f"{place} has too few images of {class_names[counts.index(min(counts))]} to hold out {HELD_OUT:.0%} of "
+            f"them for testing: add some, or put test images into val/<class>/"
+        )
+    return train, test
+
+
+class _Tree:
+    """The files of a place, with the parts of their paths below its only folder, if there is only one."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        if place.is_dir():
+            folders = [child for child in place.iterdir() if child.is_dir() and not hidden(child.name)]
+            # A single folder of images is a class, and one of folders contains the data set.
+            if len(folders) == 1 and folders[0].name != TRAIN and any(child.is_dir() for child in folders[0].iterdir()):
+                self.place = folders[0]
+        self.files: FileList = find_files(self.place, ["*/*", "*/*/**"])
+        names = self.files.relative_names()
+        tops = {name.split("/", 1)[0] for name in names}
+        deepest = max((name.count("/") for name in names), default=0)
+        above = 1 if place.is_file() and len(tops) == 1 and TRAIN not in tops and deepest > 1 else 0
+        self.parts = [name.split("/")[above:] for name in names]
+        self.tops = {parts[0] for parts in self.parts if len(parts) > 1}
+        self.ignored: Counter[str] = Counter()
+        """Number of files that are no images, by their endings."""
+
+    def classes_below(
+        self, split: str | None, known: tuple[str, ...] | None = None
+    ) -> tuple[FileSplit[Tensor], tuple[str, ...]]:
+        """The images in the class folders of a split, and the names of the classes.
+
+        Args:
+            split: Name of its folder; None if the class folders are not divided into splits.
+            known: The classes of the training images.
+        """
+        depth = 0 if split is None else 1
+        images: list[tuple[str, str, int]] = []
+        folders = self._folders(split)
+        for index, parts in enumerate(self.parts):
+            if len(parts) < depth + 2 or (split is not None and parts[0] != split):
+                continue
+            folders.add(parts[depth])
+            ending = PurePosixPath(parts[-1]).suffix.lower()
+            if ending in SUFFIXES:
+                images.append((parts[depth], "/".join(parts), index))
+            else:
+                self.ignored[ending or "none"] += 1
+        found = {class_name for class_name, *_ in images}
+        self._check(split, folders, found, known)
+        names = known or tuple(sorted(found))
+        # By class and name, which is the same order on every file system.
+        images.sort()
+        numbers = {class_name: number for number, class_name in enumerate(names)}
+        labels = torch.tensor([numbers[class_name] for class_name, *_ in images], dtype=torch.int64)
+        return FileSplit(self.files.select([index for *_, index in images]), labels), names
+
+    def report_ignored(self) -> None:
+        """Log one line about the files that are no images."""
+        if self.ignored:
+            endings = ", ".join(f"{count} × {ending}" for ending, count in self.ignored.most_common(5))
+            logger.warning("%s: %d files are not read as images (%s)", self.place, self.ignored.total(), endings)
+
+    def _folders(self, split: str | None) -> set[str]:
+        """The class folders of a split, also those that are empty; an archive does not list them."""
+        above = self.place / (split or "")
+        if not above.is_dir():
+            return set()
+        return {child.name for child in above.iterdir() if child.is_dir() and not hidden(child.name)}
+
+    def _check(self, split: str | None, folders: set[str], found: set[str], known: tuple[str, ...] | None) -> None:
+        """Raise CorruptDataError, with a remedy, if the class folders make no sense."""
+        where = f"{self.place}/{split}" if split else f"{self.place}"
+        if not found:
+            raise CorruptDataError(
+                f"{where} contains no images. They must be in {LAYOUT}, in files that end in {', '.join(SUFFIXES)}"
+            )
+        if empty := sorted(folders - found):
+            raise CorruptDataError(
+                f"{where}/{empty[0]} contains no images ({len(empty) - 1} more folders like it): add some that end in "
+                f"{', '.join(SUFFIXES)}, or remove the folder"
+            )
+        if known is not None and (unknown := sorted(found - set(known))):
+            raise CorruptDataError(
+                f"{where}/{unknown[0]} is a class that {TRAIN}/ does not have: both must have the same class folders"
+            )
+        if known is None and len(found) < 2:
+            raise CorruptDataError(
+                f"{where} contains the only class {min(found)}: put images of at least two classes into {LAYOUT}"
+            )
+        if split is None and len(shared := self._same_folders()) > 1:
+            raise CorruptDataError(
+                f"{where} contains {' and '.join(sorted(found)[:2])}, each with the folders {', '.join(shared[:3])}: "
+                f"name them train/ and val/ if they are splits, or keep the images of a class in one folder"
+            )
+
+    def _same_folders(self) -> list[str]:
+        """Names of folders that all tops contain, if they contain no images of their own: the tops are then splits."""
+        below = [{parts[1] for parts in self.parts if parts[0] == top and len(parts) > 2} for top in self.tops]
+        return [] if any(len(parts) == 2 for parts in self.parts) else sorted(set.intersection(*below))
 
 
 def source(name: str) -> Source:
@@ -96,7 +197,7 @@ def source(name: str) -> Source:
             return f"{path} is compressed, and {extracted(root)} does not exist.\nExtract it: {get_command(name, root)}"
         return (
             f"{' and '.join(dict.fromkeys(map(str, (path.absolute(), root / path))))} not found, the PATH of --dataset "
-            f"{name}.\nIt must be a folder or a tar archive with images in train/<class>/ and val/<class>/."
+            f"{name}.\nIt must be a folder or a tar archive with images in {LAYOUT}."
         )
 
     def fetch(root: Path, progress: Progress) -> Path:
@@ -113,6 +214,6 @@ def source(name: str) -> Source:
         read=lambda place: read(place, name=name),
         fetch=fetch,
         manual=lambda root: f"put images into {path}/train/<class>/ and {path}/val/<class>/",
-        repair=lambda place: f"replace the file named above in {place}",
+        repair=lambda place: "",
         missing=missing,
     )

@@ -19,10 +19,19 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
+from spatialgrad.data.files.formats import read_mat
 from spatialgrad.data.files.listing import FileList, find_files
-from spatialgrad.data.files.mat import read_mat
-from spatialgrad.data.person_crops import boxes_around, image_sizes, within_images
-from spatialgrad.data.pose import ARMS, LEGS, People, PoseDataset, Skeleton, limbs_along
+from spatialgrad.data.pose import (
+    ARMS,
+    LEGS,
+    People,
+    PoseDataset,
+    Skeleton,
+    boxes_around,
+    image_sizes,
+    limbs_along,
+    within_images,
+)
 from spatialgrad.data.source import Source
 
 NUM_PUBLISHED = 10_000

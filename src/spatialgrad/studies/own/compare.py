@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spatialgrad.data.files.archives import SUFFIXES, stem
-from spatialgrad.data.names import FOLDER, is_folder
-from spatialgrad.data.registry import find_source
+from spatialgrad.data.registry import FOLDER, find_source, is_folder
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
 from spatialgrad.train.config.groups import TrainConfig

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from spatialgrad.data.names import names_for, task_of
+from spatialgrad.data.registry import names_for, task_of
 from spatialgrad.models.external import check_form
 from spatialgrad.models.external import is_external as is_outside
 from spatialgrad.models.registry import NOT_PRETRAINED, list_models, model_info

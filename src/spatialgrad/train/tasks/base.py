@@ -159,7 +159,7 @@ class Task(ABC):
 
     def _loading(self, rank: int, world_size: int) -> dict[str, Any]:
         workers = self.config.machine.workers
-        return {"rank": rank, "world_size": world_size, "device": self.device, "num_workers": workers}
+        return {"rank": rank, "world_size": world_size, "device": self.device, "workers": workers}
 
 
 def total(value: Tensor) -> Tensor:
