@@ -11,7 +11,7 @@ from spatialgrad.studies.run.console import StudyReporter
 from spatialgrad.studies.run.runner import Runner
 from spatialgrad.studies.study import Arm, Search
 from spatialgrad.train import ConfigError, OtherConfigError
-from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.signals import Stop
 from support.studies import InProcess, tiny_config, tiny_study
 from support.training import SILENT
 

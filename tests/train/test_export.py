@@ -9,7 +9,7 @@ import torch
 from spatialgrad.data import MissingDataError, load_dataset
 from spatialgrad.data.sets import fashion_mnist
 from spatialgrad.train import CheckpointError, ConfigError, export_onnx, export_weights, load_model
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.checkpoint import read_checkpoint
 from support.training import quietly, tiny
 
 

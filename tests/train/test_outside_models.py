@@ -15,11 +15,11 @@ from spatialgrad.train import (
     MethodConfig,
     ModelConfig,
     RepOptGroup,
+    Run,
     TrainConfig,
     export_onnx,
     export_weights,
     load_model,
-    read_config,
     resume,
 )
 from support.data_files import write_tree
@@ -70,7 +70,7 @@ def test_resumed_in_the_middle(method, tmp_path):
 def test_the_folder_holds_what_builds_the_network_again(user_module, tmp_path):  # noqa: F811
     run = tmp_path / "run"
     quietly(outside(run, "dbb", options=("traceable=True", "channels=5")))
-    assert read_config(run).model == ModelConfig(name="usernets:build", options=("channels=5", "traceable=True"))
+    assert Run.open(run).config.model == ModelConfig(name="usernets:build", options=("channels=5", "traceable=True"))
     assert json.loads((run / "config.json").read_text())["model"]["options"] == ["channels=5", "traceable=True"]
     environment = json.loads((run / "environment.json").read_text())
     assert environment["model"]["file"] == str(user_module / "usernets.py")
@@ -134,7 +134,7 @@ def test_pretrained_weights_are_read_once(user_module, tmp_path):  # noqa: F811
     first = load_model(run, merged=False).first.branches["kxk"].conv.weight
     assert torch.equal(first, load_model(tmp_path / "whole", merged=False).first.branches["kxk"].conv.weight)
     assert export_weights(run).exists()
-    assert read_config(run).model.pretrained
+    assert Run.open(run).config.model.pretrained
     assert torch.equal(first, source.first.weight)  # where it started: with this learning rate nothing moves
 
 

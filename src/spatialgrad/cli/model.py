@@ -13,10 +13,9 @@ from spatialgrad.cli.rows import Rows
 from spatialgrad.models.outside.errors import ModelError, describe_error
 from spatialgrad.models.outside.names import FORMS, is_outside
 from spatialgrad.models.registry import list_models, model_info
-from spatialgrad.train.config.groups import ModelConfig
-from spatialgrad.train.config.options import METHOD_NAMES
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.config import METHOD_NAMES, ModelConfig
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.flags import check_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,8 +86,7 @@ def model_show(
     with importing():
         from spatialgrad.torch_utils.flops import count
         from spatialgrad.train.methods import METHODS
-        from spatialgrad.train.methods.participation import participation
-        from spatialgrad.train.tasks.network import build_network
+        from spatialgrad.train.tasks.base import build_network
 
     model = build_network(config, num_classes=num_classes, in_channels=in_channels)
     size = (in_channels, *_image_size(name, model, image_size))
@@ -100,7 +98,7 @@ def model_show(
             f"{name} does not accept images of {shape} ({describe_error(error)}); try another --image-size"
         ) from error
     try:
-        found = participation(METHODS[method], model, size)
+        found = METHODS[method].participation(model, size)
     except ValueError as error:
         raise ConfigError(f"--method {method} cannot train {name}: {error}") from error
     console = Console(highlight=False)

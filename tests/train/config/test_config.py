@@ -12,6 +12,7 @@ import pytest
 import tyro
 from hypothesis import given
 from hypothesis import strategies as st
+from spatialgrad.train.config.io import differences
 
 from spatialgrad.models import list_models
 from spatialgrad.reparam import DyRepConfig
@@ -33,9 +34,8 @@ from spatialgrad.train import (
     TrainConfig,
     register_task,
 )
-from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict
-from spatialgrad.train.config.options import METHOD_NAMES, TASK_NAMES
-from spatialgrad.train.config.validation import SHORT_FLAGS, flag
+from spatialgrad.train.config import FREE, METHOD_NAMES, TASK_NAMES, flatten, from_dict, to_dict
+from spatialgrad.train.flags import SHORT_FLAGS, flag
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from spatialgrad.train.config.key_values import parse_key_values, sorted_key_values
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.flags import parse_key_values, sorted_key_values
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from spatialgrad.train.engine.evaluation import own_sums
+
 from spatialgrad.train.tasks.base import add_
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from spatialgrad.train import CheckpointError, OtherConfigError, read_lines, resume
-from spatialgrad.train.runs.folder import read_config
+from spatialgrad.train import CheckpointError, OtherConfigError, Run, resume
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import SILENT, assert_same_run, quietly, stop_at, tiny
 
 CONSTANT = {"name": "constant", "warmup_epochs": 0.5}
@@ -28,7 +28,7 @@ def test_a_finished_run_continues(method, schedule, tmp_path):
     assert (result.epochs, result.value, result.test) == (4, whole.value, whole.test)
     kept = json.loads((tmp_path / "run/result.2-epochs.json").read_text())
     assert (kept["epochs"], kept["value"]) == (2, first.value)
-    assert read_config(tmp_path / "run").budget.epochs == 4
+    assert Run.open(tmp_path / "run").config.budget.epochs == 4
     assert "has already finished" in quietly(make("run", 4))[1]
 
 

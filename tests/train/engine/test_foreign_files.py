@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from spatialgrad.train.runs.checkpoint import check_identity, check_position
 
 from spatialgrad.train import (
     CheckpointError,
     DamagedFileError,
     FolderInUseError,
+    Run,
     load_model,
-    read_lines,
-    read_result,
     resume,
 )
-from spatialgrad.train.runs.checkpoint import check_identity, check_position, read_checkpoint
+from spatialgrad.train.checkpoint import read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import SILENT, Process, assert_same_run, at_step, logs, quietly, stop_at, tiny
 
 
@@ -120,7 +121,7 @@ def test_every_position_of_a_run_is_accepted(epoch, batch, run):
 
 
 def test_a_moved_backbone_is_the_same_run(tmp_path):
-    from spatialgrad.train.config.io import to_dict
+    from spatialgrad.train.config import to_dict
     from spatialgrad.train.recipes import segmentation_pocket
 
     def state(backbone):
@@ -181,7 +182,7 @@ def test_a_damaged_result(damage, tmp_path):
     changed = {"text": {**values, "value": "many"}, "number": {**values, "test": 1}}
     path.write_bytes(DAMAGE[damage] if damage in DAMAGE else json.dumps(changed[damage]).encode())
     with pytest.raises(DamagedFileError, match=r"result\.json is damaged"):
-        read_result(tmp_path)
+        Run.open(tmp_path).result
     with pytest.raises(DamagedFileError, match=r"result\.json is damaged .* Remove it"):
         quietly(tiny(tmp_path, epochs=1))
     path.unlink()
@@ -194,7 +195,7 @@ def test_a_result_of_before_there_was_a_reason_for_inaction(tmp_path):
     values = json.loads((tmp_path / "result.json").read_text())
     assert values.pop("inaction")
     (tmp_path / "result.json").write_text(json.dumps(values))
-    assert read_result(tmp_path) == replace(result, inaction=None)
+    assert Run.open(tmp_path).result == replace(result, inaction=None)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from spatialgrad.data import eval_batches
-from spatialgrad.train import load_model, read_lines, read_result
-from spatialgrad.train.runs.checkpoint import load_checkpoint, read_checkpoint
+from spatialgrad.train import Run, load_model
+from spatialgrad.train.checkpoint import load_checkpoint, read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.common import python_environment
 from support.training import (
@@ -79,7 +80,7 @@ def test_what_is_reported_is_what_is_saved(method, tmp_path):
     with torch.no_grad():
         for images, labels in eval_batches(load_images(config.data), 64):
             right += int((model(images).argmax(1) == labels).sum())
-    result = read_result(tmp_path)
+    result = Run.open(tmp_path).result
     assert result.value == pytest.approx(right / 99)
     assert result.method == method
 
@@ -194,7 +195,7 @@ def test_the_real_launchers(launcher, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "2 × cpu" in done.stdout
     assert done.stdout.count("epoch 2/2") == 1
-    assert read_result(tmp_path / "run").steps == 2
+    assert Run.open(tmp_path / "run").result.steps == 2
 
 
 def interrupt_second_while_starting(config):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from spatialgrad.train import ConfigError, MachineConfig
-from spatialgrad.train.engine.machine import Machine
+from spatialgrad.train.runtime import Runtime
 from support.common import python_environment
 from support.training import quietly, tiny
 
@@ -29,7 +29,7 @@ def test_more_processes_than_cores_are_refused_before_any_is_started(tmp_path):
 def test_more_gpus_than_there_are(strategy, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"--machine\.devices 3: this machine has 2 cuda devices; use at most 2"):
-        Machine(MachineConfig(accelerator="cuda", devices=3, strategy=strategy))
+        Runtime(MachineConfig(accelerator="cuda", devices=3, strategy=strategy))
 
 
 @pytest.mark.bits
@@ -51,7 +51,7 @@ def test_narrow_strided_convolutions_train_on_any_processor(threads, tmp_path):
 
 def test_the_format_follows_the_network():
     narrow, wide = nn.Conv2d(4, 4, 1, stride=2), nn.Conv2d(16, 4, 1, stride=2)
-    automatic = Machine(MachineConfig(accelerator="cpu"))
+    automatic = Runtime(MachineConfig(accelerator="cpu"))
     assert not automatic.uses_channels_last(narrow)
     assert automatic.uses_channels_last(wide)
     # One that was in the format, and has grown such a layer, leaves it.
@@ -64,11 +64,11 @@ def test_the_format_follows_the_network():
     assert labels == [0, 1]
     automatic.place_(nn.Sequential(wide))
     assert automatic.laid_out((images,))[0] is images
-    demanded = Machine(MachineConfig(accelerator="cpu", channels_last=True))
+    demanded = Runtime(MachineConfig(accelerator="cpu", channels_last=True))
     assert demanded.uses_channels_last(wide)
     with pytest.raises(ConfigError, match=r"corrupts memory in the gradient of 1 .*--machine.channels-last auto"):
         demanded.uses_channels_last(grown)
-    assert not Machine(MachineConfig(accelerator="cpu", channels_last=False)).uses_channels_last(wide)
+    assert not Runtime(MachineConfig(accelerator="cpu", channels_last=False)).uses_channels_last(wide)
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "mps"])
@@ -76,6 +76,6 @@ def test_no_such_device(accelerator, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     with pytest.raises(ConfigError, match="--machine"):
-        Machine(MachineConfig(accelerator=accelerator))
+        Runtime(MachineConfig(accelerator=accelerator))
     with pytest.raises(ConfigError, match=f"has 0 {accelerator} devices; use --machine.accelerator cpu"):
-        Machine(MachineConfig(accelerator=accelerator, devices=1))
+        Runtime(MachineConfig(accelerator=accelerator, devices=1))

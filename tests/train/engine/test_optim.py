@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from spatialgrad.train import OptimizerConfig, ScheduleConfig
-from spatialgrad.train.engine.optim import build_optimizer, learning_rate
+from spatialgrad.train.optimizers import build_optimizer, learning_rate
 
 
 def curve(config, epochs=10, steps=7, largest=0.1):

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from spatialgrad.train import ConfigError, OptimizerConfig
-from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.methods.scaling import MutualInformationScaling
-from spatialgrad.train.preflight import check_optimizer
+from spatialgrad.train.optimizers import build_optimizer, check_optimizer
 from support.common import define_torchvision_operators
 from support.training import assert_resumes, quietly, tiny
 

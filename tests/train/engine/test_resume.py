@@ -7,9 +7,10 @@ import time
 import pytest
 import torch
 
-from spatialgrad.train import read_lines, resume
-from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.runs.checkpoint import has_checkpoint, load_checkpoint, read_checkpoint
+from spatialgrad.train import resume
+from spatialgrad.train.checkpoint import has_checkpoint, load_checkpoint, read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.signals import Stop
 from support.training import (
     SILENT,
     Process,

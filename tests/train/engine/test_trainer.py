@@ -20,13 +20,12 @@ from spatialgrad.train import (
     DataConfig,
     DivergedError,
     OtherConfigError,
+    Run,
     StorageError,
     load_model,
-    read_config,
-    read_lines,
-    read_result,
 )
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train.checkpoint import read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.compiling import needs_compiler
 from support.training import (
@@ -121,7 +120,7 @@ def test_what_is_in_the_folder(tmp_path):
         *("config.json", "environment.json", "metrics.jsonl", "scalings.jsonl", "timings.jsonl"),
         *("checkpoint.pt", "result.json", "run.lock"),
     }
-    assert read_config(tmp_path) == tiny(tmp_path, "sgs")
+    assert Run.open(tmp_path).config == tiny(tmp_path, "sgs")
     environment = json.loads((tmp_path / "environment.json").read_text())
     assert environment["versions"]["torch"] == torch.__version__
     assert {"python", "commit", "cpu", "cores", "threads", "device", "system"} <= set(environment)
@@ -131,7 +130,7 @@ def test_what_is_in_the_folder(tmp_path):
     stored = json.loads((tmp_path / "result.json").read_text())
     assert stored["accuracy"] == lines[-1]["test_accuracy"] == result.value
     assert result.best == max(line["test_accuracy"] for line in lines)
-    assert read_result(tmp_path) == result
+    assert Run.open(tmp_path).result == result
     model = load_model(tmp_path)
     assert result.parameters == sum(p.numel() for p in model.parameters())
     assert result.macs > 0

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from spatialgrad.train import read_lines, resume
+from spatialgrad.train import resume
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import (
     SILENT,
     Process,

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from spatialgrad import scaling_from_ratios
-from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
-from spatialgrad.train.config.optimizer_names import USUAL_LR
-from spatialgrad.train.config.options import METHOD_NAMES
+from spatialgrad.train import METHODS, Method, Run, load_model, register_method
+from spatialgrad.train.config import METHOD_NAMES
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.base import EpochContext, Update
+from spatialgrad.train.optimizers import DEFAULT_LR
 from support.common import define_torchvision_operators
 from support.training import quietly, tiny, weights
 
@@ -109,7 +110,7 @@ def test_methods_differ(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
-@pytest.mark.parametrize("optimizer", USUAL_LR)
+@pytest.mark.parametrize("optimizer", DEFAULT_LR)
 def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
     if optimizer == "lion":
         define_torchvision_operators()
@@ -143,7 +144,7 @@ def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
 )
 def test_a_method_that_never_acts_says_so(method, epochs, groups, reason, tmp_path):
     result, said = quietly(tiny(tmp_path, method, epochs=epochs, data={"limit": 64}, **groups))
-    assert read_result(tmp_path) == result
+    assert Run.open(tmp_path).result == result
     start, end = said.split("epoch 1/", 1)
     if reason is None:
         assert result.inaction is None

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 import torch
+from spatialgrad.train.runs import checkpoint as module
 
 from spatialgrad.train import CheckpointError, StorageError
-from spatialgrad.train.runs import checkpoint as module
-from spatialgrad.train.runs.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
+from spatialgrad.train.checkpoint import load_checkpoint, read_checkpoint, save_checkpoint
 
 
 def state(step):

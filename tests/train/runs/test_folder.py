@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from spatialgrad.train.runs.folder import claim
 
 from spatialgrad.train import ConfigError, FolderInUseError, OtherConfigError, StorageError, TrainConfig
+from spatialgrad.train.jsonfiles import replacing, write_json
+from spatialgrad.train.locks import locked
 from spatialgrad.train.recipes import segmentation_pocket
-from spatialgrad.train.runs.folder import claim, locked, read_config, replacing, write_json
 from support.training import Process, tiny, wait_for
 
 
@@ -109,7 +111,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_the_config_comes_back(tmp_path):
     config = tiny(tmp_path, "sgs")
     claim(tmp_path, config)
-    assert read_config(tmp_path) == config
+    assert Run.open(tmp_path).config == config
     claim(tmp_path, config)
 
 
@@ -124,7 +126,7 @@ def test_another_config_is_refused_with_the_difference(tmp_path):
     assert "--seed: 0 there, 1 requested" in message
     assert "method" not in message
     assert caught.value.exit_code == 78
-    assert read_config(tmp_path) == config
+    assert Run.open(tmp_path).config == config
 
 
 def test_another_machine_is_no_other_config(tmp_path):
@@ -157,7 +159,7 @@ def test_killed_before_the_config_was_there(tmp_path):
     (tmp_path / "run.lock").touch()
     (tmp_path / ".config.json.writing").write_text('{"mod')
     claim(tmp_path, TrainConfig())
-    assert read_config(tmp_path) == TrainConfig()
+    assert Run.open(tmp_path).config == TrainConfig()
 
 
 NO_CONFIGS = [
@@ -170,12 +172,12 @@ NO_CONFIGS = [
 def test_a_config_that_cannot_be_understood(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
     with pytest.raises(ConfigError, match=r"config\.json"):
-        read_config(tmp_path)
+        Run.open(tmp_path).config
 
 
 def test_no_run_there(tmp_path):
     with pytest.raises(ConfigError, match="not a run's folder"):
-        read_config(tmp_path / "nowhere")
+        Run.open(tmp_path / "nowhere").config
 
 
 def test_json_is_whole_or_as_before(tmp_path):

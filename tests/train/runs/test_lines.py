@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from spatialgrad.train.runs.lines import Lines, Logs
 
 from spatialgrad.train import DamagedFileError, StorageError
-from spatialgrad.train.runs.folder import read_lines
-from spatialgrad.train.runs.lines import Lines, Logs
+from spatialgrad.train.jsonfiles import read_lines
 
 
 def test_lines_grow_and_are_cut(tmp_path):

@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from spatialgrad.train import ConfigError, read_lines
-from spatialgrad.train.runs.tensorboard import SIDE, Board, picture
+from spatialgrad.train import ConfigError
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.tensorboard import SIDE, Board, picture
 from support.training import quietly, tiny
 
 

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 from spatialgrad.data import CorruptDataError
-from spatialgrad.train import read_lines, resume
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train import resume
+from spatialgrad.train.checkpoint import read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import SILENT, Process, assert_same_run, at_step, quietly, tiny, wait_for
 
 

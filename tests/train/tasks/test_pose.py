@@ -25,9 +25,9 @@ from spatialgrad.train import (
     export_onnx,
     export_weights,
     load_model,
-    read_lines,
     recipe,
 )
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.tasks.base import add_
 from spatialgrad.train.tasks.keypoints import encode
 from spatialgrad.train.tasks.pose import Pose

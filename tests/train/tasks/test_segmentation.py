@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from spatialgrad.cli.main import main
 from spatialgrad.data.segmentation import MaskMemory
 from spatialgrad.train import ConfigError, DataConfig, ModelConfig, OptimizerConfig, SegmentationConfig, TrainConfig
-from spatialgrad.train.config.io import from_dict, to_dict
-from spatialgrad.train.engine.optim import build_optimizer, set_learning_rate_
+from spatialgrad.train.config import from_dict, to_dict
+from spatialgrad.train.optimizers import build_optimizer, set_learning_rate_
 from spatialgrad.train.tasks.base import add_
 from spatialgrad.train.tasks.segmentation import (
     Segmentation,

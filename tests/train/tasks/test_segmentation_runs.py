@@ -18,17 +18,17 @@ from spatialgrad.train import (
     METHODS,
     CheckpointError,
     ConfigError,
+    Run,
     export_onnx,
     load_model,
-    read_lines,
-    read_result,
     recipe,
     resume,
 )
-from spatialgrad.train.engine.evaluation import evaluate
-from spatialgrad.train.engine.learner import Learner
-from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.runs.checkpoint import read_checkpoint, save_checkpoint
+from spatialgrad.train.checkpoint import read_checkpoint, save_checkpoint
+from spatialgrad.train.evaluation import evaluate
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.learner import Learner
+from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.tasks.segmentation import Segmentation, load_masks
 from support.dense_files import write_camvid, write_cityscapes
 from support.dense_training import tiny_segmentation
@@ -70,7 +70,7 @@ def test_it_learns_real_camvid(data_folder, tmp_path):
         machine=replace(config.machine, accelerator="cpu", threads=1),
     )
     result, said = quietly(config)
-    machine = Machine(config.machine)
+    runtime = Runtime(config.machine)
     task = Segmentation(config, machine.device)
     torch.manual_seed(0)
     untrained = evaluate(task, machine, task.build_model(), lambda: None)
@@ -245,7 +245,7 @@ def test_the_backbone_of_a_torchvision_checkpoint(wrapper, root, tmp_path):
     save_torchvision(tmp_path / "resnet18.pth", wrapper)
     model = {"width": 1.0, "backbone": tmp_path / "resnet18.pth"}
     config = tiny_segmentation(tmp_path / "run", root, model=model)
-    machine = Machine(config.machine)
+    runtime = Runtime(config.machine)
     network = Learner(config, machine, Segmentation(config, machine.device)).module
     saved = torch.load(tmp_path / "resnet18.pth", weights_only=True)
     saved = {name.removeprefix("module."): value for name, value in saved.get(wrapper, saved).items()}
@@ -335,4 +335,4 @@ def test_a_file_that_breaks_costs_no_work(root, tmp_path):
         quietly(config)
     mask.write_bytes(content)
     quietly(config)
-    assert read_result(tmp_path / "run").metric == "miou"
+    assert Run.open(tmp_path / "run").result.metric == "miou"

@@ -1,8 +1,10 @@
-"""Processes and devices through Lightning Fabric, and how the processes agree on things."""
+"""Processes, devices, precision and memory layout through Lightning Fabric, and how the processes agree on things."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -11,6 +13,7 @@ import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import DoublePrecision
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lightning_fabric.wrappers import _FabricModule
@@ -22,14 +25,16 @@ from torch.utils._pytree import tree_map_only
 from spatialgrad.torch_utils.distributed import highest
 from spatialgrad.torch_utils.memory_format import NARROW, unsafe_in_channels_last
 from spatialgrad.torch_utils.modules import for_one_process
-from spatialgrad.train.config.groups import MachineConfig
+from spatialgrad.train.config import MachineConfig
 from spatialgrad.train.errors import ConfigError, TrainError
 
 T = TypeVar("T")
 GLOO = "gloo/transport/"
+MOST_WORKERS = 8
+"""Number of processes per training process that decode image files, unless the config says otherwise."""
 
 
-class Machine:
+class Runtime:
     """The processes of a training and their devices; starts the processes unless they are running.
 
     Args:
@@ -58,37 +63,55 @@ class Machine:
         """Whether every process holds only a shard of the network."""
         return isinstance(self.fabric.strategy, ModelParallelStrategy)
 
-    def uses_channels_last(self, model: nn.Module) -> bool:
-        """Whether the kernels of a network are laid out with their channels last in memory.
+    @property
+    def memory_format(self) -> str:
+        """How kernels are laid out in memory."""
+        return "channels_last" if self._channels_last else "contiguous"
+
+    @property
+    def num_workers(self) -> int:
+        """Number of processes that decode image files for this process."""
+        if self.config.workers != "auto":
+            return self.config.workers
+        local = max(1, self.world_size // self.config.nodes)
+        return min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // local))
+
+    def choose_layout(self, plain: nn.Module) -> None:
+        """Decide on the memory layout of the training.
+
+        Args:
+            plain: The network before a method has changed it, so that all methods are compared in the same layout.
 
         Raises:
-            ConfigError: If the config demands it of a network that cannot be trained in this format.
+            ConfigError: If the config demands a layout that the network cannot be trained in.
         """
         wanted, on_cpu = self.config.channels_last, self.device.type == "cpu"
         if self.shards or wanted is False:
-            return False  # torch does not shard kernels in this layout
-        unsafe = unsafe_in_channels_last(model) if on_cpu else None
-        if wanted == "auto":
-            full = self.config.precision in ("32-true", "64-true")
-            return unsafe is None if on_cpu else (self.device.type == "cuda" and not full)
-        if unsafe is not None:
+            return  # torch does not shard kernels in this layout
+        unsafe = unsafe_in_channels_last(plain) if on_cpu else None
+        if wanted is True and unsafe is not None:
             raise ConfigError(
                 f"--machine.channels-last: on CPUs, PyTorch corrupts memory in the gradient of {unsafe} in this format "
                 f"(a strided 1×1 kernel over fewer than {NARROW} channels); use "
                 "--machine.channels-last auto"
             )
-        return True
+        if wanted == "auto" and on_cpu:
+            self._channels_last = unsafe is None and not _unsafe_with_branches(plain)
+        else:
+            full = self.config.precision in ("32-true", "64-true")
+            self._channels_last = wanted is True or (self.device.type == "cuda" and not full)
 
     def place_(self, model: nn.Module) -> None:
-        """Move a network to this process's device, in the precision and memory format of the training."""
+        """Move a network to this process's device, in the precision and memory layout of the training."""
         self.precision.convert_module(model)
         model.to(self.device)
         if not self.shards:
-            last = self._channels_last = self.uses_channels_last(model)
-            # A network that grew may have to leave the format.
-            model.to(memory_format=torch.channels_last if last else torch.contiguous_format)  # type: ignore[call-overload]
+            if self.device.type == "cpu" and unsafe_in_channels_last(model):
+                self._channels_last = False  # branches that grew out of a wide kernel
+            layout = torch.channels_last if self._channels_last else torch.contiguous_format
+            model.to(memory_format=layout)  # type: ignore[call-overload]
 
-    def laid_out(self, batch: Any) -> Any:
+    def to_layout(self, batch: Any) -> Any:
         """A training batch whose images do not bring a network into the channels-last format that must not be in it."""
         if self._channels_last or self.device.type != "cpu":
             return batch
@@ -159,7 +182,7 @@ class Machine:
         return cast("T", value)
 
     @contextmanager
-    def noticing_lost_processes(self) -> Iterator[None]:
+    def lost_peer_as_error(self) -> Iterator[None]:
         """Turn a failed exchange with another process into an error that says what happened.
 
         Raises:
@@ -200,6 +223,21 @@ class Machine:
         )
 
 
+def peak_memory(device: torch.device) -> int:
+    """The peak memory of this process so far, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _unsafe_with_branches(plain: nn.Module) -> bool:
+    """Whether a method may give a 3×3 kernel a 1×1 branch that is unsafe in the channels-last layout on a CPU."""
+    convolutions = [module for module in plain.modules() if isinstance(module, nn.Conv2d)]
+    strided = [conv for conv in convolutions if conv.kernel_size == (3, 3) and max(conv.stride) > 1]
+    return any(conv.in_channels // conv.groups < NARROW for conv in strided)
+
+
 def _make_fabric(config: MachineConfig) -> Fabric:
     devices: int | str = config.devices
     nodes = config.nodes
@@ -221,18 +259,21 @@ def _make_fabric(config: MachineConfig) -> Fabric:
         # FSDP2, not FSDP, which flattens kernels, so that their gradients cannot be scaled.
         strategy = ModelParallelStrategy(_shard_, data_parallel_size=devices * nodes, tensor_parallel_size=1)
     double = config.precision == "64-true"
+    plugins: list[Any] = [_Double()] if double else []
+    if devices == 1 and nodes == 1:
+        plugins.append(_OneProcess())
     return Fabric(
         accelerator=config.accelerator,
         devices=devices,
         num_nodes=nodes,
         strategy=strategy,
         precision=None if double else config.precision,
-        plugins=_Double() if double else None,
+        plugins=plugins,
     )
 
 
 def _check_devices(devices: int, accelerator: str) -> None:
-    """Raise if there are not so many devices: on CPUs, Fabric starts any number of processes, until nothing moves."""
+    """Raise if there are not so many devices: on CPUs, Fabric would start any number of processes."""
     cuda, mps = torch.cuda.device_count(), int(torch.backends.mps.is_available())
     if accelerator == "auto":
         accelerator = "cuda" if cuda else "mps" if mps else "cpu"
@@ -242,6 +283,20 @@ def _check_devices(devices: int, accelerator: str) -> None:
         what = "CPU cores" if accelerator == "cpu" else f"{accelerator} devices"
         way_out = f"use at most {there}" if there else "use --machine.accelerator cpu"
         raise ConfigError(f"--machine.devices {devices}: this machine has {there} {what}; {way_out}")
+
+
+class _OneProcess(LightningEnvironment):
+    """One process, whatever a cluster's variables (SLURM_NTASKS, RANK, WORLD_SIZE) say about the job it runs in."""
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return False
+
+    def node_rank(self) -> int:
+        return 0
+
+    def local_rank(self) -> int:
+        return 0
 
 
 class _Double(DoublePrecision):

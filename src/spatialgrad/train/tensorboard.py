@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.runs.folder import TENSORBOARD
+from spatialgrad.train.run import TENSORBOARD
 
 SIDE = 16
 """Pixels of one entry of G in a picture."""
@@ -45,6 +45,11 @@ class Board:
     def close(self) -> None:
         """Write pending events."""
         self._writer.close()
+
+
+def check_tensorboard() -> None:
+    """Raise a `ConfigError` if TensorBoard is not installed."""
+    writer_class()
 
 
 def writer_class() -> Any:

@@ -1,4 +1,4 @@
-"""What a training prints while it runs: progress bars on a terminal, plain lines everywhere else."""
+"""What a training prints: progress bars on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Checks of a config's values. An error names the flag, the value and what is allowed."""
+"""Checks of a config's values; an error names the flag, the value and what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +18,8 @@ SHORT_FLAGS = {
     "budget.epochs": "--epochs",
 }
 """Fields that are set without their group."""
+WORDS = {"true": True, "false": False, "none": None}
+"""Values as other programs write them: as text, every one of them would be true."""
 
 
 def flag(field: str) -> str:
@@ -65,3 +68,44 @@ def at_least(least: int, config: Any, group: str, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         require(value is None or value >= least, f"{group}.{name}", value, f"must be at least {least}")
+
+
+def parse_key_values(field: str, texts: Iterable[str], *, reserved: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Options of something that the config does not know, such as an external network, given as texts `key=value`.
+
+    Args:
+        field: Dotted name of the field that holds the texts.
+        texts: Such as `dropout=0.5`, `widths=(64, 128)`, `norm=batch`.
+        reserved: Keys that cannot be set, and why.
+
+    Returns:
+        The values by key: Python literals, and true, false and none, as such, all others as text.
+
+    Raises:
+        ConfigError: If a text has another form, or a key is reserved or occurs twice.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+        if not separator or not key.isidentifier():
+            raise ConfigError(f"{flag(field)} takes key=value, such as dropout=0.5, got {text!r}")
+        if reserved is not None and key in reserved:
+            raise ConfigError(f"{flag(field)}: {key} cannot be set here; {reserved[key]}")
+        if key in values:
+            raise ConfigError(f"{flag(field)}: {key} occurs twice")
+        values[key] = _literal(value.strip())
+    return values
+
+
+def sorted_key_values(texts: Collection[str]) -> tuple[str, ...]:
+    """The texts in the order of their keys: two orders are the same options."""
+    return tuple(sorted(texts))
+
+
+def _literal(text: str) -> Any:
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text

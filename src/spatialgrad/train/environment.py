@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("spatialgrad", "torch", "numpy", "lightning-fabric", "kornia", "torchmetrics", "numba")
+PACKAGES = ("spatialgrad", "torch", "numpy", "lightning-fabric", "kornia", "numba")
 
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:

@@ -1,33 +1,29 @@
-"""SIGINT, SIGTERM and SIGHUP as requests to stop: the current step is completed and saved first."""
+"""Signals as requests to stop: the current step is completed and saved first.
+
+SIGUSR1 and SIGUSR2 are how cluster schedulers announce the end of a job (`sbatch --signal=USR1@120`).
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stop:
     """Remembers the first signal; a second SIGINT stops at once.
 
-    Args:
-        report: Called with a message when a signal arrives; None until `report_to`.
+    The handler does nothing else: it may interrupt any line, even one that prints. Who looks at `signal` says so.
     """
 
-    def __init__(self, report: Callable[[str], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.signal = 0
-        self._report, self._process = report, os.getpid()
-
-    def report_to(self, report: Callable[[str], None]) -> None:
-        """Report signals from now on, and one that has arrived already."""
-        self._report = report
-        if self.signal:
-            self._say(self.signal)
+        self._process = os.getpid()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -47,18 +43,18 @@ class Stop:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
             self._handle_in_worker(number)
-            return
-        if self.signal and number == signal.SIGINT:
+        elif self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = self.signal or number
-        self._say(number)
-
-    def _say(self, number: int) -> None:
-        if self._report is not None and number != signal.SIGHUP:  # after it, there is no terminal to write to
-            self._report(f"{signal.Signals(number).name}: completing the step and saving.")
+        else:
+            self.signal = self.signal or number
 
     def _handle_in_worker(self, number: int) -> None:
         """In a process that loads images, which has inherited this handler and must survive Ctrl-C."""
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+
+
+def describe_signal(number: int) -> str:
+    """What is printed once a signal is noticed."""
+    return f"{signal.Signals(number).name} received: saving a checkpoint and stopping."

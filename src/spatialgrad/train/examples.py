@@ -10,7 +10,8 @@ from pathlib import Path
 from torch import Tensor
 
 from spatialgrad.train.errors import StorageError
-from spatialgrad.train.runs.folder import EXAMPLES, EXAMPLES_INDEX, replacing, write_json
+from spatialgrad.train.jsonfiles import replacing, write_json
+from spatialgrad.train.run import EXAMPLES, EXAMPLES_INDEX
 
 NUM_EXAMPLES = 6
 """Number of examples of a finished run."""

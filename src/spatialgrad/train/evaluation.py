@@ -1,16 +1,17 @@
-"""Metrics over all processes, and whether the merged network agrees with the trained one."""
+"""Metrics over all processes, and from the last step to the result: merge, evaluate the merged network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from spatialgrad.torch_utils.distributed import all_reduce_
 from spatialgrad.torch_utils.modules import gathering
-from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.errors import ConfigError, DeployError
+from spatialgrad.train.errors import DeployError
+from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.tasks.base import Sums, Task, add_
 
 TOLERANCE = {"32-true": 0.002, "64-true": 0.002}
@@ -22,28 +23,26 @@ FLIPPED_IMAGES = 2
 
 
 @torch.no_grad()
-def evaluate(task: Task, machine: Machine, model: nn.Module, between: Callable[[], None]) -> dict[str, float]:
+def evaluate(task: Task, runtime: Runtime, model: nn.Module, between: Callable[[int], None]) -> dict[str, float]:
     """Evaluate a network on the test images; it is in evaluation mode afterwards.
 
     Args:
         task: Provides the test images and the metrics.
-        machine: The processes that share the test images.
+        runtime: The processes that share the test images.
         model: Called by each process on its own.
-        between: Called after every batch; it may raise.
+        between: Called with the number of batches so far after each, equally often in all processes; it may raise.
     """
-    batches = task.eval_batches(rank=machine.rank, world_size=machine.world_size)
-    if machine.agree(int(len(batches) == 0)):
-        raise ConfigError(f"{task.description} has too few test images for {machine.world_size} processes")
-    rounds, source = machine.agree(len(batches)), iter(batches)
+    batches = task.eval_batches(rank=runtime.rank, world_size=runtime.world_size)
+    rounds, source = runtime.agree(len(batches)), iter(batches)
     sums: Sums = {}
     model.eval()
     with gathering(model) as gather:
-        for _ in range(rounds):
+        for number in range(rounds):
             gather()
             batch = next(source, None)
             if batch is not None:
                 add_(sums, task.evaluate(model, batch))
-            between()
+            between(number + 1)
     return metrics_of_all(task, sums)
 
 
@@ -54,18 +53,7 @@ def metrics_of_all(task: Task, sums: Sums) -> dict[str, float]:
     return task.metrics(totals)
 
 
-def own_sums(every: list[Sums], machine: Machine) -> Sums:
-    """This process's totals of a checkpoint; if the number of processes has changed, the first one gets them all."""
-    if len(every) == machine.world_size:
-        own = every[machine.rank]
-    else:
-        own = {name: torch.stack([sums[name] for sums in every]).sum(0) for name in every[0]}
-        if not machine.is_first:
-            own = {name: torch.zeros_like(value) for name, value in own.items()}
-    return {name: value.to(machine.device) for name, value in own.items()}
-
-
-def check_agreement(trained: Mapping[str, float], merged: Mapping[str, float], task: Task, precision: str) -> None:
+def check_agreement(trained: Mapping[str, Any], merged: Mapping[str, Any], task: Task, precision: str) -> None:
     """Raise if the metrics of the merged network differ from those of the trained one.
 
     Raises:
