@@ -151,7 +151,7 @@ def test_export(tmp_path, command):
     assert code == 0
     assert said.strip() == str(tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert state.keys() == train.load_model(tmp_path).state_dict().keys()
+    assert state["state_dict"].keys() == train.load_model(tmp_path).state_dict().keys()
     code, said = command("export", tmp_path / "nothing", "--onnx")
     assert code == 2
 

@@ -212,7 +212,7 @@ def test_two_commands_that_plan_at_once_lose_nothing(tmp_path):
     plans = [make_plan(study, "pocket", tmp_path, only=[text], num_seeds=n) for text, n in (("sgs", 1), ("tuned", 2))]
     plans.append(make_plan(study, "pocket", tmp_path, only=["sgs"], num_seeds=3, note="mine"))
     for plan in plans:
-        Runner(plan, InProcess(), StudyReporter(SILENT), Stop(print))
+        Runner(plan, InProcess(), StudyReporter(SILENT), Stop())
     found = read_study(tmp_path)
     assert {arm.label: [run.seed for run in arm.runs] for arm in found.arms} == {
         "SGS (ours)": [0, 1, 2],

@@ -113,7 +113,7 @@ def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, keep=No
     """Plan and run a study in this process; the outcome and the launcher."""
     launcher = launcher or InProcess()
     plan = make_plan(study, "pocket", Path(folder), **options)
-    stop = stop or Stop(lambda text: None)
+    stop = stop or Stop()
     runner = Runner(plan, launcher, StudyReporter(console), stop, keep=keep)
     return runner.run(), launcher
 

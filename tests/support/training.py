@@ -33,6 +33,7 @@ from spatialgrad.train import (
 )
 from spatialgrad.train.checkpoint import CHECKPOINT, read_checkpoint
 from spatialgrad.train.run import DISTANCES, GROWTH, METRICS, SCALINGS
+from support.common import default_signals
 
 # Compiled once in the process that all others are forked from.
 _warm = torch.nn.Conv2d(1, 1, 3)
@@ -156,6 +157,7 @@ class Process:
 def _run(pipe, arguments, environment, limit_file_size, function):
     from spatialgrad.cli.main import main
 
+    default_signals()  # whatever this process has inherited
     os.environ.update(environment)
     # Else processes that load images would come from another server, and import everything first.
     multiprocessing.set_start_method("fork", force=True)

@@ -44,6 +44,8 @@ class TrainingOptions:
     machine: MachineConfig = field(default_factory=MachineConfig)
     task: str = "classification"
     """classification, segmentation or pose; model and data set must be made for it."""
+    label_smoothing: float = 0.0
+    """Share of the target probability spread evenly over all classes, for classification."""
     tensorboard: bool = False
     """Also write TensorBoard events to the folder of each run."""
 

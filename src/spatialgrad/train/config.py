@@ -33,7 +33,7 @@ from spatialgrad.train.flags import (
     require,
     sorted_key_values,
 )
-from spatialgrad.train.jsonfiles import replacing
+from spatialgrad.train.jsonfiles import path_as_text, replacing
 from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
@@ -442,7 +442,7 @@ def why_not_extendable(config: TrainConfig) -> str | None:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config, or a group of one, as JSON values."""
-    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config, enc_hook=str))
+    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(config, enc_hook=path_as_text))
     return values
 
 
@@ -521,7 +521,7 @@ def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
         inner = tree
         for group in groups:
             inner = inner.setdefault(group, {})
-        inner[name] = msgspec.to_builtins(value, enc_hook=str)
+        inner[name] = msgspec.to_builtins(value, enc_hook=path_as_text)
     return from_dict(_merged(to_dict(config), tree))
 
 

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
 import msgspec
@@ -54,7 +54,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def write_json(path: Path, values: Any) -> None:
     """Write a JSON file, completely or not at all; numbers that JSON does not have (NaN, infinity) become null."""
     with replacing(path) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(values, enc_hook=str), indent=2) + b"\n")
+        file.write(msgspec.json.format(msgspec.json.encode(values, enc_hook=path_as_text), indent=2) + b"\n")
+
+
+def path_as_text(value: Any) -> str:
+    """Hook for values that JSON does not have."""
+    if not isinstance(value, PurePath):
+        raise TypeError(f"{value!r} cannot be written as JSON")
+    return str(value)
 
 
 @contextmanager
@@ -145,7 +152,7 @@ class JsonLines:
 
     def _drop_unfinished_line(self) -> None:
         """Remove a line that was being written when its process was killed."""
-        content = self.path.read_bytes()
+        content = self.path.read_bytes() if self.path.is_file() else b""
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
 

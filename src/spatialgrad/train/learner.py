@@ -62,8 +62,8 @@ class Learner:
     def _prepare(self) -> None:
         runtime = self.runtime
         self.method.prepare_(self.module)
+        self.cost = count(self.module, self.task.input_size)  # lazy layers get their weights here
         runtime.place_(self.module)
-        self.cost = count(self.module, self.task.input_size)
         # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
         self._wrapped = runtime.wrap(self.module) if runtime.shards else None
         self._optimizer = build_optimizer(self.config.optimizer, self.module)

@@ -280,6 +280,7 @@ class Trainer:
         test = {**test, **method.results()}
         metric = method.headline or task.headline
         training_cost, cost = count(module, task.input_size), count(deployed.model, task.input_size)
+        seconds = self.clock.now()
         result = Result(
             model=self.config.model.name,
             dataset=task.description,
@@ -293,8 +294,8 @@ class Trainer:
             best=max(line[headline] for line in tested) if method.headline is None else test[metric],
             trained=trained,
             merge_difference=deployed.merged.largest.relative if deployed.merged else None,
-            seconds=self.clock.total,
-            **{f"{phase}_seconds": value for phase, value in self.clock.now().items()},
+            seconds=sum(seconds.values()),
+            **{f"{phase}_seconds": value for phase, value in seconds.items()},
             parameters=cost.parameters,
             macs=cost.macs,
             training_parameters=training_cost.parameters,
@@ -370,7 +371,6 @@ class Trainer:
         if (at.epoch + 1) % budget.evaluate_every == 0 or at.epoch + 1 == budget.epochs:
             self.runtime.share_buffers_(self.learner.module)
             values |= _prefixed("test", self._test(self.runtime.for_evaluation(self.learner.model)))
-        self.step_timer.collect()
         if self.runtime.is_first:
             self.run.log(METRICS, {"step": at.step, "epoch": at.epoch, **values})
             self.run.log(TIMINGS, {"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
@@ -468,7 +468,7 @@ class Trainer:
                 **self.learner.state_dict(),
                 "sums": runtime.gather({name: value.cpu() for name, value in self.sums.items()}),
                 "seconds": self.clock.now(),
-                "step_times": self.step_timer.state_dict(),
+                "step_seconds": self.step_timer.seconds(),
                 "peak_memory": self.peak_memory,
             }
             runtime.on_first(lambda: self.run.save(state))
@@ -482,7 +482,7 @@ class Trainer:
             own = state["sums"][self.runtime.rank]
             self.sums = {name: value.to(self.runtime.device) for name, value in own.items()}
             self.clock.load(state["seconds"])
-            self.step_timer.load_state_dict(state["step_times"])
+            self.step_timer = StepTimer(self.runtime.device, state["step_seconds"])
             self.peak_memory = int(state["peak_memory"])
         except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise CheckpointError(

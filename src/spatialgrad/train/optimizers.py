@@ -5,7 +5,6 @@ PyTorch is imported when an optimizer is built: it takes seconds, and configs do
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from dataclasses import dataclass
@@ -230,20 +229,24 @@ def optimizer_class(name: str) -> Any:
     """
     from torch import optim
 
-    if name in CLASSES:
-        return getattr(optim, CLASSES[name])
-    if name == "lion":
-        return _lion()
-    module_name, _, kind = name.partition(":")
-    module = _import(module_name, name)
-    found = getattr(module, kind, None)
-    if not (isinstance(found, type) and issubclass(found, optim.Optimizer)):
-        what = "has no such class" if found is None else f"is {_describe(found)}, not a torch.optim.Optimizer"
-        there = [each for each, value in vars(module).items() if _is_optimizer(value)]
-        hint = f"; {module_name} has {', '.join(sorted(there))}" if there else ""
-        where = module_name if found is None else name
-        raise ConfigError(f"{flag('optimizer.name')} {name}: {where} {what}{hint}")
-    return found
+    if name in CLASSES or (name == "lion" and hasattr(optim, "Lion")):
+        return getattr(optim, CLASSES.get(name, "Lion"))
+    where = f"{flag('optimizer.name')} {name}"
+    module_name, _, kind = ("timm.optim:Lion" if name == "lion" else name).partition(":")
+    try:
+        module = import_user_module(module_name)
+    except Exception as error:  # whatever the user's module raises
+        hint = "; lion needs a PyTorch that has it, or timm (pip install timm)" if name == "lion" else ""
+        why = str(error) or type(error).__name__
+        raise ConfigError(f"{where}: cannot import {module_name} ({why}){hint}") from error
+    classes = {each: value for each, value in vars(module).items() if isinstance(value, type)}
+    there = {each: value for each, value in classes.items() if issubclass(value, optim.Optimizer)}
+    if kind not in there:
+        what = "it is not a torch.optim.Optimizer" if hasattr(module, kind) else f"{module_name} has no such class"
+        own = ", ".join(sorted(set(there) - {"Optimizer"}))
+        hint = f"; {module_name} has {own}" if own else ""
+        raise ConfigError(f"{where}: {what}{hint}")
+    return there[kind]
 
 
 def _check_optimizer_name(name: str) -> None:
@@ -279,34 +282,3 @@ def _arguments(kind: Any) -> list[str]:
     """The names of a constructor's arguments, without the parameters to optimize."""
     named = list(inspect.signature(kind).parameters.items())[1:]
     return [name for name, each in named if each.kind is not each.VAR_KEYWORD]
-
-
-def _lion() -> Any:
-    from torch import optim
-
-    if hasattr(optim, "Lion"):
-        return optim.Lion
-    try:
-        return importlib.import_module("timm.optim").Lion
-    except Exception as error:  # timm imports torchvision, which raises more than ImportErrors
-        raise ConfigError(
-            f"{flag('optimizer.name')} lion needs a PyTorch that has it, or timm (pip install timm): {error}"
-        ) from error
-
-
-def _import(module: str, name: str) -> object:
-    try:
-        return import_user_module(module)
-    except Exception as error:  # whatever the user's module raises
-        why = str(error) or type(error).__name__
-        raise ConfigError(f"{flag('optimizer.name')} {name}: cannot import {module} ({why})") from error
-
-
-def _is_optimizer(value: object) -> bool:
-    from torch.optim import Optimizer
-
-    return isinstance(value, type) and issubclass(value, Optimizer) and value is not Optimizer
-
-
-def _describe(found: object) -> str:
-    return f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"

@@ -255,11 +255,11 @@ class Run:
         try:
             self._check(identity)
             state = load_checkpoint(self.folder)
+            self._cut(state["lines"] if state is not None else {})
             self._set_result_aside()
             recorded = _Recorded(identity.digest, identity.data, identity.processes)
             if not self.exists or self.config != identity.config or self._recorded != recorded:
                 self._write_config(identity.config, recorded)
-            self._cut(state["lines"] if state is not None else {})
         except BaseException:
             self.release()
             raise

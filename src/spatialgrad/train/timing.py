@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +15,7 @@ from spatialgrad.train.result import PHASES, StepSeconds
 SKIPPED_STEPS = 5
 """First steps of a session, which allocate memory and compile: not timed."""
 MOST_TIMES = 1000
-"""Number of step times that are kept; of more steps, evenly spaced ones."""
+"""Number of step times that are kept: of the newest steps."""
 
 
 class Clock:
@@ -33,11 +34,6 @@ class Clock:
             yield
         finally:
             self._switch(outside)
-
-    @property
-    def total(self) -> float:
-        """Seconds of all phases."""
-        return sum(self.now().values())
 
     def now(self) -> dict[str, float]:
         """Seconds of each phase so far."""
@@ -61,69 +57,44 @@ class StepTimer:
 
     Args:
         device: Of the training.
+        seconds: Times of earlier sessions.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._seconds: list[float] = []
+    def __init__(self, device: torch.device, seconds: Iterable[float] = ()) -> None:
+        self._device, self._skip = device, SKIPPED_STEPS
+        self._seconds = deque(seconds, maxlen=MOST_TIMES)
         self._events: list[tuple[Any, Any]] = []
-        self._every, self._seen, self._skip = 1, 0, SKIPPED_STEPS
 
     @contextmanager
     def measuring(self, ordinary: bool = True) -> Iterator[None]:
         """Time the step in this block, if it is an ordinary one."""
-        if not ordinary:
+        if self._skip or not ordinary:
             yield
-            return
-        if self._device.type == "cpu":
+            self._skip = max(0, self._skip - 1)
+        elif self._device.type == "cpu":
             start = time.process_time()
             yield
-            self._add(time.process_time() - start)
-            return
-        kind = getattr(torch, self._device.type).Event
-        events = kind(enable_timing=True), kind(enable_timing=True)
-        events[0].record()
-        yield
-        events[1].record()
-        self._events.append(events)
+            self._seconds.append(time.process_time() - start)
+        else:
+            kind = getattr(torch, self._device.type).Event
+            start, end = kind(enable_timing=True), kind(enable_timing=True)
+            start.record()
+            yield
+            end.record()
+            self._events.append((start, end))
 
-    def collect(self) -> None:
-        """Read the events so far, which makes the CPU wait for the device: after an epoch."""
+    def seconds(self) -> list[float]:
+        """The times so far; makes the CPU wait for the device."""
         if self._events:
             self._events[-1][1].synchronize()
-            for start, end in self._events:
-                self._add(start.elapsed_time(end) / 1000)
+            self._seconds.extend(start.elapsed_time(end) / 1000 for start, end in self._events)
             self._events.clear()
+        return list(self._seconds)
 
     def summary(self) -> StepSeconds | None:
         """Median, 10th and 90th percentile; None if no step was timed."""
-        self.collect()
-        if not self._seconds:
+        values = torch.tensor(self.seconds(), dtype=torch.float64)
+        if not len(values):
             return None
-        low, median, high = quantiles(self._seconds, (0.1, 0.5, 0.9))
+        low, median, high = torch.quantile(values, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
         return StepSeconds(median=median, low=low, high=high)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The times so far."""
-        self.collect()
-        return {"seconds": list(self._seconds), "every": self._every}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the times of an earlier session."""
-        self._seconds, self._every = list(state["seconds"]), int(state["every"])
-
-    def _add(self, seconds: float) -> None:
-        if self._skip:
-            self._skip -= 1
-            return
-        self._seen += 1
-        if self._seen % self._every == 0:
-            self._seconds.append(seconds)
-        if len(self._seconds) > MOST_TIMES:
-            self._seconds, self._every = self._seconds[::2], self._every * 2
-
-
-def quantiles(values: Sequence[float], shares: Sequence[float]) -> list[float]:
-    """Quantiles of some values, interpolated linearly."""
-    wanted = torch.tensor(shares, dtype=torch.float64)
-    return torch.quantile(torch.tensor(values, dtype=torch.float64), wanted).tolist()

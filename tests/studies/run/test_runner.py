@@ -112,7 +112,7 @@ def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypa
 
 
 def test_a_signal_stops_between_runs(tmp_path):
-    stop = Stop(lambda text: None)
+    stop = Stop()
 
     def interrupt(folder):
         stop.signal = signal.SIGTERM

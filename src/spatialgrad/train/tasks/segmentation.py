@@ -150,10 +150,12 @@ def cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
 
 def confusion_matrix(predicted: Tensor, masks: Tensor, num_classes: int) -> Tensor:
     """Counts of labelled pixels by true class (rows) and predicted class (columns), int64."""
-    labelled = masks != IGNORE
-    # Unlabelled pixels are counted in one more row, which is left out: to select pixels would make a GPU wait.
-    rows = torch.where(labelled, masks, num_classes)
-    counts = torch.bincount((rows * num_classes + predicted).flatten(), minlength=(num_classes + 1) * num_classes)
+    # Unlabelled pixels are counted in one more row, which is left out: both to select pixels and torch.bincount, which
+    # looks for the largest value, would make a GPU wait.
+    rows = torch.where(masks != IGNORE, masks, num_classes)
+    index = (rows * num_classes + predicted).flatten()
+    counts = torch.zeros((num_classes + 1) * num_classes, dtype=torch.int64, device=index.device)
+    counts.scatter_add_(0, index, torch.ones_like(index))
     return counts[: num_classes**2].view(num_classes, num_classes)
 
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 from rich.console import Console
-from spatialgrad.train.runs import console as progress
 
+from spatialgrad.train import console as progress
 from spatialgrad.train import train
 from spatialgrad.train.console import Reporter, describe, duration, make_reporter, show_metric
 from support.training import tiny

@@ -1,9 +1,8 @@
-"""Networks from outside train, resume, merge and export as those of the package do."""
+"""External networks train, resume, merge and export as those of the package do."""
 
 import json
 import re
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
@@ -36,19 +35,17 @@ def outside(out, method="baseline", *, epochs=1, name="usernets:build", options=
 
 
 @pytest.mark.usefixtures("user_module")
-@pytest.mark.parametrize("method", ["sgs", "sgs-static", "acb", "repvgg", "dbb", "dyrep", "repopt-search", "lemma"])
+@pytest.mark.parametrize("method", ["sgs", "dbb", "dyrep", "lemma"])
 def test_every_method(method, tmp_path):
     """Also with a forward pass that cannot be traced, only observed."""
     result, said = quietly(outside(tmp_path / "run", method, epochs=2, options=("traceable=False",)))
     assert result.model == "usernets:build"
     assert said.startswith("usernets:build on Fashion-MNIST")
-    assert "never acts" not in said
+    assert "no effect" not in said
     model = load_model(tmp_path / "run")
     plain = create_model("usernets:build", num_classes=10, in_channels=1)
     assert {name for name, _ in model.named_modules()} == {name for name, _ in plain.named_modules()}
-    assert (result.training_parameters > result.parameters) == (
-        method in ("acb", "repvgg", "dbb", "dyrep", "repopt-search")
-    )
+    assert (result.training_parameters > result.parameters) == (method in ("dbb", "dyrep"))
 
 
 @pytest.mark.usefixtures("user_module")
@@ -78,7 +75,7 @@ def test_the_folder_holds_what_builds_the_network_again(user_module, tmp_path): 
     merged, branched = load_model(run), load_model(run, merged=False)
     assert torch.allclose(merged(images), branched(images), atol=1e-5)
     assert not any("branches" in name for name, _ in merged.named_modules())
-    state = torch.load(export_weights(run), weights_only=True)
+    state = torch.load(export_weights(run), weights_only=True)["state_dict"]
     assert state.keys() == merged.state_dict().keys()
     assert export_onnx(run).stat().st_size > 0
 
@@ -172,42 +169,6 @@ def test_torchvision_on_a_folder_of_images(tmp_path, monkeypatch):
     assert result.model == "torchvision:shufflenet_v2_x0_5"
     assert model.fc.out_features == 3
     assert torch.equal(model.conv5[0].weight, source.conv5[0].weight)
-
-
-@pytest.mark.usefixtures("user_module")
-@pytest.mark.parametrize(
-    ("model", "method", "message"),
-    [
-        ({"name": "usernets:bild"}, "sgs", "--model usernets:bild: usernets has no function"),
-        ({"name": "nowhere:build"}, "sgs", "--model nowhere:build: module 'nowhere' not found"),
-        ({"name": "timm:resnet18dd"}, "sgs", "--model timm:resnet18dd: timm has no network"),
-        (
-            {"name": "torchvision:resnet18"},
-            "sgs",
-            "--model torchvision:resnet18: torchvision's networks take images with 3",
-        ),
-        ({"name": "usernets:no_network"}, "sgs", "--model usernets:no_network: .* must return a torch.nn.Module"),
-        ({**OWN, "options": ("chanels=3",)}, "sgs", "--model.options chanels=3: usernets:build has no parameter"),
-        (
-            {"name": "timm:test_resnet", "options": ("x=1",)},
-            "sgs",
-            "--model.options x=1: timm:test_resnet cannot be built",
-        ),
-        ({"name": "vgg11", "options": ("dropuot=1",)}, "sgs", "--model.options dropuot=1: vgg11 does not accept this"),
-        ({**OWN, "pretrained": True}, "sgs", "--model.pretrained: .*no parameter `pretrained`"),
-        ({"name": "usernets:color_only"}, "sgs", "--model usernets:color_only does not accept images of 1 × 28 × 28"),
-        ({"name": "usernets:two_outputs"}, "sgs", "must return one tensor of logits, not tuple"),
-        ({"name": "usernets:too_few"}, "sgs", r"must return 10 numbers per image.*\(2, 9\)"),
-        ({"name": "timm:test_vit"}, "sgs", "--model timm:test_vit does not accept images of 1 × 28 × 28"),
-        ({"name": "usernets:dense"}, "sgs", "--method sgs cannot train usernets:dense: .*no convolution"),
-        ({"name": "usernets:dense"}, "dbb", "--method dbb cannot train usernets:dense: .*no convolution"),
-    ],
-)
-def test_what_cannot_train_leaves_no_folder(model, method, message, tmp_path):
-    config = replace(tiny(tmp_path / "run"), model=ModelConfig(**model), method=MethodConfig(name=method))
-    with pytest.raises(ConfigError, match=message):
-        quietly(config)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,12 @@ from spatialgrad.reparam import DBB, merge, reparameterize_
 from spatialgrad.train import (
     DataConfig,
     DivergedError,
-    OtherConfigError,
     Run,
     StorageError,
     load_model,
 )
 from spatialgrad.train.checkpoint import read_checkpoint
-from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.jsonfiles import JsonLines, read_lines
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.compiling import needs_compiler
 from support.training import (
@@ -34,7 +33,6 @@ from support.training import (
     assert_same_run,
     at_step,
     kill,
-    logs,
     quietly,
     tiny,
     train_quietly,
@@ -135,7 +133,7 @@ def test_what_is_in_the_folder(tmp_path):
     assert result.parameters == sum(p.numel() for p in model.parameters())
     assert result.macs > 0
     assert result.peak_memory_bytes > 50e6
-    assert 0 < result.scaling_seconds < result.seconds
+    assert 0 < result.update_seconds < result.seconds
     assert str(tmp_path) in said
     assert f"spatialgrad resume {tmp_path}" in said
 
@@ -249,13 +247,6 @@ def test_the_checkpoint_before_the_loss_was_lost_is_kept(tmp_path, monkeypatch):
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_missing_data(tmp_path):
-    config = tiny(tmp_path / "run", data={"name": "cifar100", "root": tmp_path / "nothing"})
-    with pytest.raises(MissingDataError, match="spatialgrad data get cifar100"):
-        quietly(config)
-    assert not (tmp_path / "run").exists()
-
-
 def test_data_that_vanished_before_a_resume(tmp_path):
     """The folder is as it was, and goes on when the data are back."""
     quietly(tiny(tmp_path / "whole", epochs=2))
@@ -270,14 +261,6 @@ def test_data_that_vanished_before_a_resume(tmp_path):
         with pytest.raises(MissingDataError):
             quietly(config)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-
-
-def test_another_config_in_the_folder(tmp_path):
-    quietly(tiny(tmp_path, epochs=1))
-    before = logs(tmp_path)
-    with pytest.raises(OtherConfigError, match=r"holds a run of 1 epochs, which cannot be extended to --epochs 2"):
-        quietly(tiny(tmp_path, epochs=2))
-    assert logs(tmp_path) == before
 
 
 def test_a_second_process_on_the_folder(tmp_path):
@@ -314,9 +297,7 @@ def kill_after_first_checkpoint(config):
 
 
 def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
-    from spatialgrad.train.runs.lines import Lines
-
-    append = Lines.append
+    append = JsonLines.append
 
     def full(self, values):
         if values.get("epoch") == 1 and self.path.name == "metrics.jsonl":
@@ -326,26 +307,11 @@ def test_the_disk_is_full_when_metrics_are_written(tmp_path, monkeypatch):
         append(self, values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lines, "append", full)
+        patch.setattr(JsonLines, "append", full)
         with pytest.raises(StorageError):
             quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 3}))
     quietly(tiny(tmp_path / "run", budget={"checkpoint_steps": 3}))
     quietly(tiny(tmp_path / "whole"))
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-@pytest.mark.parametrize("method", ["sgs", "dyrep"])
-def test_the_newest_checkpoint_is_damaged(method, tmp_path):
-    quietly(tiny(tmp_path / "whole", method))
-    quietly(tiny(tmp_path / "run", method, budget={"checkpoint_steps": 4}))
-    (tmp_path / "run" / "result.json").unlink()
-    path = tmp_path / "run" / "checkpoint.pt"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    _, said = quietly(tiny(tmp_path / "run", method, budget={"checkpoint_steps": 4}))
-    assert "is damaged" in said
-    assert "step 12" in said
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
@@ -395,9 +361,8 @@ def test_a_merged_network_that_disagrees_is_not_deployed(tmp_path, monkeypatch):
     [{"channels_last": True}, {"precision": "bf16-mixed"}, {"precision": "64-true"}, {"precision": "bf16-true"}],
     ids=str,
 )
-@pytest.mark.parametrize("method", ["sgs", "dyrep"])
-def test_layouts_and_precisions_train_and_resume(machine, method, tmp_path):
-    assert_resumes(lambda out: tiny(out, method, machine=machine), tmp_path, 7)
+def test_layouts_and_precisions_train_and_resume(machine, tmp_path):
+    assert_resumes(lambda out: tiny(out, "dyrep", epochs=2, machine=machine), tmp_path, 7)
 
 
 def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
@@ -416,7 +381,7 @@ def test_double_precision_is_that_of_the_loss_as_well(tmp_path, monkeypatch):
 @pytest.mark.slow
 @needs_compiler
 def test_compiled(tmp_path, monkeypatch):
-    monkeypatch.setattr(Classification, "build_model", lambda self: small_network())
+    monkeypatch.setattr(Classification, "build_model", lambda self, **options: small_network())
     assert_resumes(lambda out: tiny(out, "sgs", machine={"compile": True}), tmp_path, 7)
     quietly(tiny(tmp_path / "eager", "sgs"))
     curves = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "eager")]
