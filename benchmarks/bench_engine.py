@@ -32,11 +32,14 @@ from spatialgrad.data import eval_batches, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.torch_utils.freed_memory import keeping_freed_memory
 from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainConfig, recipe
-from spatialgrad.train.engine.machine import Machine
-from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.engine.trainer import CHECKPOINT_SHARE, Trainer
-from spatialgrad.train.runs.console import make_reporter
-from spatialgrad.train.runs.folder import claim, locked
+from spatialgrad.train.console import make_reporter
+from spatialgrad.train.identity import Identity
+from spatialgrad.train.learner import Learner
+from spatialgrad.train.loop import CHECKPOINT_SHARE, Trainer
+from spatialgrad.train.run import Run
+from spatialgrad.train.runtime import Runtime
+from spatialgrad.train.signals import Stop
+from spatialgrad.train.start_weights import StartWeights
 from spatialgrad.train.tasks.classification import Classification
 
 DEFAULT = "engine, its defaults"
@@ -103,12 +106,13 @@ def opened(config: TrainConfig) -> Iterator[Trainer]:
 
 def make_trainer(config: TrainConfig, folder: Path) -> Trainer:
     config = replace(config, out=folder)
-    machine = Machine(config.machine)
+    runtime = Runtime(config.machine)
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     reporter = make_reporter(console, first=True)
-    with locked(folder):
-        claim(folder, config)
-    return Trainer(config, machine, Classification(config, machine.device), reporter, Stop(reporter.message))
+    learner = Learner(config, runtime, Classification(config, runtime.device), StartWeights())
+    run, identity = Run.open(folder), Identity(config)
+    run.claim(identity)
+    return Trainer(run, identity, learner, reporter, Stop(), None)
 
 
 def one_epoch(trainer: Trainer) -> None:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from spatialgrad import Live, SpatialGradientScaling
 from spatialgrad.train import load_model
-from spatialgrad.train.runs.folder import read_config
+from spatialgrad.train.run import Run
 from spatialgrad.train.tasks import TASKS
 from spatialgrad.train.tasks.base import Task
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5, help="repetitions, each with other batches")
     parser.add_argument("--keep", type=Path, help="a JSON file for the figures that pages quote")
     args = parser.parse_args()
-    config = replace(read_config(args.run), out=args.run)
+    config = replace(Run.open(args.run).config, out=args.run)
     task = TASKS[config.task](config, torch.device("cpu"))
     model = load_model(args.run)
     table = differences(model, task, batches=args.batches, draws=args.draws)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.common import define_torchvision_operators
+from support.common import default_signals, define_torchvision_operators
 from support.ranks import Ranks
 
 if capability := os.environ.get("ATEN_CPU_CAPABILITY"):
@@ -20,6 +20,11 @@ if capability := os.environ.get("ATEN_CPU_CAPABILITY"):
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals():
+    default_signals()
 
 
 @pytest.fixture(scope="session")

@@ -37,9 +37,9 @@ PACKAGES = {
     "train": """
         BudgetConfig CheckpointError ConfigError DamagedFileError DataConfig DeployError DivergedError DyRepGroup
         FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
-        OtherConfigError PoseConfig RECIPES RepOptGroup Result ScalingConfig ScheduleConfig SegmentationConfig
-        StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_model read_config
-        read_lines read_result recipe register_method register_task resume train
+        OtherConfigError PoseConfig RECIPES RepOptGroup Result Run ScalingConfig ScheduleConfig SegmentationConfig
+        StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_config load_model
+        recipe register_method register_task resume save_config train
     """,
     "studies": """
         Arm Plan Published SCALES STUDIES Scale Search Study StudyRecord get_study list_studies make_plan

@@ -15,7 +15,7 @@ from spatialgrad.cli.rows import Rows
 from spatialgrad.cli.study_tables import describe_status, describe_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
-from spatialgrad.train.config.optimizer_names import USUAL_LR
+from spatialgrad.train.optimizers import DEFAULT_LR
 from support.common import python_environment
 from support.report import arm, record, write_run
 
@@ -241,8 +241,8 @@ class TestRecipes:
     @pytest.mark.parametrize("form", ["--optimizer.name {}", "--optimizer.name={}"])
     def test_another_optimizer_has_its_own(self, parsed, optimizer, form):
         name = form.format(optimizer).split()
-        assert parsed("--recipe", "cifar_table1", *name).learning_rate == USUAL_LR[optimizer] != 0.1
-        assert parsed(*name, "--recipe=cifar_table1").learning_rate == USUAL_LR[optimizer]
+        assert parsed("--recipe", "cifar_table1", *name).learning_rate == DEFAULT_LR[optimizer] != 0.1
+        assert parsed(*name, "--recipe=cifar_table1").learning_rate == DEFAULT_LR[optimizer]
         assert parsed("--recipe", "cifar_table1", *name, "--optimizer.lr", "0.02").learning_rate == 0.02
 
     def test_a_class_has_its_own(self, parsed):
@@ -253,7 +253,7 @@ class TestRecipes:
 
     def test_the_same_optimizer_keeps_it(self, parsed):
         assert parsed("--recipe", "pocket", "--optimizer.name", "sgd").learning_rate == 0.05
-        assert parsed("--recipe", "pose_mpii", "--optimizer.name", "sgd").learning_rate == USUAL_LR["sgd"]
+        assert parsed("--recipe", "pose_mpii", "--optimizer.name", "sgd").learning_rate == DEFAULT_LR["sgd"]
 
 
 @pytest.mark.parametrize("delay", [0.2, 0.6, 1.2])

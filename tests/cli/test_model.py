@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from spatialgrad.train import read_config
+from spatialgrad.train import Run
 from support.common import python_environment
 from support.external import user_module  # noqa: F401 (fixture)
 
@@ -167,4 +167,4 @@ def test_the_whole_command_in_a_users_repository(user_module):  # noqa: F811
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=python_environment())
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert read_config(user_module / "run").model.options == ("channels=3", "traceable=True")
+    assert Run.open(user_module / "run").config.model.options == ("channels=3", "traceable=True")

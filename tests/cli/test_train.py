@@ -9,7 +9,7 @@ import pytest
 
 from spatialgrad import train
 from spatialgrad.cli.main import main
-from spatialgrad.train import TrainConfig, read_config
+from spatialgrad.train import Run, TrainConfig
 from support.common import python_environment
 from support.training import SILENT, quietly, tiny
 
@@ -86,7 +86,7 @@ def test_wrong_values(arguments, command):
 
 
 def test_help_explains_every_field(command):
-    from spatialgrad.train.config.io import flatten, to_dict
+    from spatialgrad.train.config import flatten, to_dict
 
     code, said = command("train", "--help")
     assert code == 0
@@ -125,9 +125,10 @@ def test_resume_of_nothing(tmp_path, command):
 
 
 def test_without_fabric_the_way_out_is_named(tmp_path, command, monkeypatch):
-    monkeypatch.delitem(sys.modules, "spatialgrad.train.engine.run", raising=False)
-    monkeypatch.delattr("spatialgrad.train.engine.run", raising=False)
-    monkeypatch.setitem(sys.modules, "spatialgrad.train.engine.trainer", None)
+    for name in ("loop", "learner", "evaluation", "runtime"):
+        monkeypatch.delitem(sys.modules, f"spatialgrad.train.{name}", raising=False)
+        monkeypatch.delattr(f"spatialgrad.train.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     code, said = command("resume", tmp_path)
     assert code == 1
     assert "pip install 'spatialgrad[train]'" in said
@@ -150,7 +151,7 @@ def test_export(tmp_path, command):
     assert code == 0
     assert said.strip() == str(tmp_path / "model.pt")
     state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert state.keys() == train.load_model(tmp_path).state_dict().keys()
+    assert state["state_dict"].keys() == train.load_model(tmp_path).state_dict().keys()
     code, said = command("export", tmp_path / "nothing", "--onnx")
     assert code == 2
 
@@ -170,5 +171,5 @@ def test_the_whole_command_in_a_process_of_its_own(tmp_path):
     assert lines[0].startswith("vgg11 on Fashion-MNIST, 5k/1k subset")
     assert sum(line.startswith("epoch ") for line in lines) == 2
     assert "\x1b" not in done.stdout
-    assert read_config(tmp_path / "run").method.name == "baseline"
+    assert Run.open(tmp_path / "run").config.method.name == "baseline"
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["command"][1] == "train"

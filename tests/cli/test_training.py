@@ -8,8 +8,8 @@ import pytest
 from spatialgrad.cli.main import main
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
 from spatialgrad.train import RECIPES, ConfigError, TrainConfig, recipe
-from spatialgrad.train.config.io import with_values
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.config import with_values
+from spatialgrad.train.flags import flag
 
 
 def test_all_options_of_a_training_but_those_that_a_study_sets():

@@ -15,8 +15,9 @@ from spatialgrad.studies.run.local import LocalLauncher
 from spatialgrad.studies.run.status import run_status
 from spatialgrad.studies.run.trials import RANDOM_TRIALS
 from spatialgrad.studies.run.tuning import Tuning
-from spatialgrad.train import read_config, read_lines
-from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train import Run
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.signals import Stop
 from support.studies import results, tiny_config
 from support.training import Process, wait_for
 
@@ -104,7 +105,7 @@ def test_killed_interrupted_and_resumed_to_an_answer(tmp_path):
     assert "spatialgrad tune --model" in text
     # No run has seen the test images.
     for run in folder.rglob("config.json"):
-        assert read_config(run.parent).data.validation == 0.2
+        assert Run.open(run.parent).config.data.validation == 0.2
 
     code, said, error = tune(*options).wait(300)
     assert code == 0, error

@@ -9,7 +9,7 @@ from spatialgrad.report.load import load_results
 from spatialgrad.report.write import write_report
 from spatialgrad.studies.record import RunRecord
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.runs.folder import locked
+from spatialgrad.train.locks import locked
 from support.report import arm, record, search_study, write_run
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
+from spatialgrad.sgs.filters import Filters
 from torch import nn
 
-from spatialgrad.sgs.filters import Filters
 from support.scaling import build, images
 
 

@@ -3,9 +3,9 @@ import itertools
 import pytest
 import torch
 from scipy.optimize import nnls
+from spatialgrad.sgs.matrices import mean_dependence
 
 from spatialgrad import explain, scaling_from_dependence, scaling_from_masks, scaling_from_ratios
-from spatialgrad.sgs.matrices import mean_dependence
 
 
 def test_the_k_transform_comes_before_the_mean_over_channels():

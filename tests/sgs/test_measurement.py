@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from spatialgrad.sgs.measurement import Measurement
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,7 +11,6 @@ from spatialgrad import Live
 from spatialgrad.sgs.dependence import histogram
 from spatialgrad.sgs.layers import observing
 from spatialgrad.sgs.measure import estimator_factory
-from spatialgrad.sgs.measurement import Measurement
 from support.common import (
     batches,
     images,

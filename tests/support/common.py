@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 import sys
 
 import torch
@@ -153,3 +154,10 @@ def define_torchvision_operators():
 
 
 _LIBRARIES = []  # the definitions live as long as their library
+
+
+def default_signals():
+    """Handle signals as a command does that a shell starts; a test runner may ignore some of them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)

@@ -10,7 +10,7 @@ from spatialgrad.studies.paper.table1_cifar import PUBLISHED
 from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord
 from spatialgrad.studies.run.status import record_failure
 from spatialgrad.studies.study import Published
-from spatialgrad.train.config.io import to_dict
+from spatialgrad.train.config import to_dict
 from support.training import quietly, tiny
 
 DATASET = "Made-up images, 20k/5k subset"

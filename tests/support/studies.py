@@ -16,8 +16,8 @@ from spatialgrad.studies.run.console import StudyReporter
 from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.runner import Runner
 from spatialgrad.studies.study import Arm, Published, Search, Study
-from spatialgrad.train import TrainError, read_config
-from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train import Run, TrainError
+from spatialgrad.train.signals import Stop
 from support.training import SILENT, quietly, tiny
 
 
@@ -93,7 +93,7 @@ class InProcess:
         self.order.append(folder)
         self.before(folder)
         try:
-            quietly(replace(read_config(folder), out=folder))
+            quietly(replace(Run.open(folder).config, out=folder))
             self._ended.append(Ended(folder=folder, exit_code=0))
         except TrainError as error:
             self._ended.append(Ended(folder=folder, exit_code=error.exit_code, message=str(error)))
@@ -113,7 +113,7 @@ def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, keep=No
     """Plan and run a study in this process; the outcome and the launcher."""
     launcher = launcher or InProcess()
     plan = make_plan(study, "pocket", Path(folder), **options)
-    stop = stop or Stop(lambda text: None)
+    stop = stop or Stop()
     runner = Runner(plan, launcher, StudyReporter(console), stop, keep=keep)
     return runner.run(), launcher
 

@@ -31,8 +31,9 @@ from spatialgrad.train import (
     resume,
     train,
 )
-from spatialgrad.train.runs.checkpoint import read_checkpoint
-from spatialgrad.train.runs.folder import CHECKPOINT, DISTANCES, GROWTH, METRICS, SCALINGS
+from spatialgrad.train.checkpoint import CHECKPOINT, read_checkpoint
+from spatialgrad.train.run import DISTANCES, GROWTH, METRICS, SCALINGS
+from support.common import default_signals
 
 # Compiled once in the process that all others are forked from.
 _warm = torch.nn.Conv2d(1, 1, 3)
@@ -59,7 +60,7 @@ def tiny(out, method="baseline", *, epochs=3, **groups):
         scaling=ScalingConfig(every=1),
         dyrep=DyRepGroup(interval=1, batches=2),
         budget=BudgetConfig(epochs=epochs),
-        machine=MachineConfig(accelerator="cpu", threads=1),
+        machine=MachineConfig(accelerator="cpu", threads=1, workers=0),
         out=Path(out),
     )
     return with_groups(config, groups)
@@ -156,6 +157,7 @@ class Process:
 def _run(pipe, arguments, environment, limit_file_size, function):
     from spatialgrad.cli.main import main
 
+    default_signals()  # whatever this process has inherited
     os.environ.update(environment)
     # Else processes that load images would come from another server, and import everything first.
     multiprocessing.set_start_method("fork", force=True)
@@ -229,9 +231,9 @@ def stop_after_seven_steps(config):
 @contextmanager
 def at_step(step, act):
     """Call a function with the trainer of any training from a step on; 0 is before the first one."""
-    from spatialgrad.train.engine.trainer import Trainer
+    from spatialgrad.train.loop import Trainer
 
-    save_or_stop, run = Trainer._save_or_stop, Trainer.run
+    save_or_stop, run = Trainer._save_or_stop, Trainer.run_epochs
 
     def after_step(self):
         if self.position.step >= step:
@@ -245,7 +247,7 @@ def at_step(step, act):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_save_or_stop", after_step)
-        patch.setattr(Trainer, "run", start)
+        patch.setattr(Trainer, "run_epochs", start)
         yield
 
 

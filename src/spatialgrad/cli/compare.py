@@ -18,7 +18,7 @@ from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.own.compare import COMPARE, LEAST_SEEDS, METHODS, compare_study, default_folder, methods_in
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDY, read_study
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError
 
 Methods = Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(METHODS)}}} ...")]

@@ -9,7 +9,7 @@ import tyro
 
 from spatialgrad.cli.importing import importing
 from spatialgrad.data.registry import find_source, get_dataset_files, list_datasets
-from spatialgrad.train.config.validation import as_config_error
+from spatialgrad.train.flags import as_config_error
 
 PRESENT, MISSING = "✓", "·"
 

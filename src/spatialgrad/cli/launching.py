@@ -12,7 +12,7 @@ from spatialgrad.data.registry import find_source, is_folder
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.plan import Plan
 from spatialgrad.studies.run.launch import Launcher
-from spatialgrad.train.config.groups import MachineConfig, TrainConfig
+from spatialgrad.train.config import MachineConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 
 

@@ -12,10 +12,9 @@ from spatialgrad.cli.importing import importing
 from spatialgrad.cli.rows import Rows
 from spatialgrad.models.external import FORMS, ModelError, describe_error, is_external
 from spatialgrad.models.registry import list_models, model_info
-from spatialgrad.train.config.groups import ModelConfig
-from spatialgrad.train.config.options import METHOD_NAMES
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.config import METHOD_NAMES, ModelConfig
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.flags import check_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,8 +85,7 @@ def model_show(
     with importing():
         from spatialgrad.torch_utils.flops import count
         from spatialgrad.train.methods import METHODS
-        from spatialgrad.train.methods.participation import participation
-        from spatialgrad.train.tasks.network import build_network
+        from spatialgrad.train.tasks.base import build_network
 
     model = build_network(config, num_classes=num_classes, in_channels=in_channels)
     size = (in_channels, *_image_size(name, model, image_size))
@@ -99,7 +97,7 @@ def model_show(
             f"{name} does not accept images of {shape} ({describe_error(error)}); try another --image-size"
         ) from error
     try:
-        found = participation(METHODS[method], model, size)
+        found = METHODS[method].participation(model, size)
     except ValueError as error:
         raise ConfigError(f"--method {method} cannot train {name}: {error}") from error
     console = Console(highlight=False)

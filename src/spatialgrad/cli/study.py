@@ -17,7 +17,7 @@ from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDIES, read_study
 from spatialgrad.studies.registry import get_study, list_studies
 from spatialgrad.studies.study import PaperScale
-from spatialgrad.train.config.groups import MachineConfig
+from spatialgrad.train.config import MachineConfig
 
 PLACE = ("accelerator", "threads", "devices")
 """What the options decide about the machine of every run."""

@@ -18,7 +18,7 @@ from spatialgrad.studies.record import RunRecord, StudyRecord, read_best
 from spatialgrad.studies.run.console import counted
 from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
-from spatialgrad.train.config.io import flatten, to_dict
+from spatialgrad.train.config import flatten, to_dict
 from spatialgrad.train.errors import DamagedFileError
 
 UNSEEN = ("seed", "out", "tensorboard", "data.root")

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from spatialgrad.cli.importing import importing
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.recipes import RECIPES, recipe
 
 Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -65,7 +65,7 @@ def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
 def run_training(config: TrainConfig) -> None:
     """Train."""
     with importing():
-        from spatialgrad.train.engine.run import train
+        from spatialgrad.train.loop import train
 
     train(config)
 
@@ -77,7 +77,7 @@ def resume(run: Run) -> None:
         run: Folder of the run.
     """
     with importing():
-        from spatialgrad.train.engine.run import resume
+        from spatialgrad.train.loop import resume
 
     resume(run)
 

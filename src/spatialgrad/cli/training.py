@@ -7,18 +7,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
-from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
-from spatialgrad.train.config.io import FREE, flatten, to_dict
-from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
-from spatialgrad.train.config.options import (
+from spatialgrad.train.config import (
+    FREE,
+    BudgetConfig,
+    DataConfig,
     DyRepGroup,
+    MachineConfig,
     MethodConfig,
+    ModelConfig,
     PoseConfig,
     RepOptGroup,
     ScalingConfig,
     SegmentationConfig,
+    TrainConfig,
+    flatten,
+    to_dict,
 )
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.flags import flag
+from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +44,8 @@ class TrainingOptions:
     machine: MachineConfig = field(default_factory=MachineConfig)
     task: str = "classification"
     """classification, segmentation or pose; model and data set must be made for it."""
+    label_smoothing: float = 0.0
+    """Share of the target probability spread evenly over all classes, for classification."""
     tensorboard: bool = False
     """Also write TensorBoard events to the folder of each run."""
 

@@ -28,9 +28,10 @@ from spatialgrad.studies.own.tune import (
 )
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import best_file, read_study
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError, DivergedError
-from spatialgrad.train.runs.folder import locked, write_json
+from spatialgrad.train.jsonfiles import write_json
+from spatialgrad.train.locks import locked
 
 HELD_OUT = 0.1
 """Share of the training images that is held out by default."""
@@ -120,13 +121,12 @@ def run_tuning(
     with importing():
         from spatialgrad.studies.run.console import StudyReporter, counted
         from spatialgrad.studies.run.tuning import TUNE_LOCK, Tuning
-        from spatialgrad.train.engine.signals import Stop
+        from spatialgrad.train.signals import Stop
 
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
         tuning = Tuning(folder, config, bounds, prune=prune, command=command, report=reporter.message)
         reporter.message(f"{tune_study(config, ()).title_at('own')}: {counted(num_trials, 'trial')}\n  in {folder}")
-        stop.report_to(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
         tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
     values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
     stopped = sum(trial.pruned for trial in tuning.trials)

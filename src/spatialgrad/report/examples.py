@@ -10,7 +10,7 @@ from typing import Any
 
 from spatialgrad.report.reading import read_mapping
 from spatialgrad.studies.files import Complain
-from spatialgrad.train.runs.folder import EXAMPLES, EXAMPLES_INDEX
+from spatialgrad.train.run import EXAMPLES, EXAMPLES_INDEX
 
 INDEX = Path(EXAMPLES) / EXAMPLES_INDEX
 PNG = b"\x89PNG\r\n\x1a\n"

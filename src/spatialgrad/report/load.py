@@ -20,7 +20,7 @@ from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.record import ArmRecord, RunRecord, SearchRecord, read_best, read_study
 from spatialgrad.studies.run.status import run_status
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.runs.folder import DISTANCES, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS
+from spatialgrad.train.run import DISTANCES, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS
 
 
 def load_results(folder: Path | str) -> StudyResults:

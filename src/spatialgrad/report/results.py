@@ -15,7 +15,7 @@ from spatialgrad.report.scalings_log import ScalingsLog
 from spatialgrad.studies.files import number
 from spatialgrad.studies.record import ArmRecord, PointRecord, SearchRecord, StudyRecord
 from spatialgrad.studies.run.status import State
-from spatialgrad.train.runs.timings import PHASES
+from spatialgrad.train.result import PHASES
 
 Curve: TypeAlias = tuple["array[int]", "array[float]"]
 """Epochs (from 1) and values in per cent; arrays, as a study has very many of them."""
@@ -56,6 +56,8 @@ class RunResults:
 
     def quantity(self, name: str) -> float | None:
         """A number of the result, or None."""
+        if name == "update_seconds" and name not in self.result:
+            name = "scaling_seconds"  # as it was called when some of the archived runs were trained
         return number(self.result, name)
 
     def metric(self, name: str) -> float | None:

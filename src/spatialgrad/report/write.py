@@ -14,7 +14,7 @@ from spatialgrad.report.sections import build_sections
 from spatialgrad.studies.find import find_studies
 from spatialgrad.studies.kept import is_kept, unpacked
 from spatialgrad.train.errors import ConfigError, StorageError
-from spatialgrad.train.runs.folder import replacing
+from spatialgrad.train.jsonfiles import replacing
 
 MARKDOWN, PAGE = "report.md", "index.html"
 

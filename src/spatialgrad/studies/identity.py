@@ -8,10 +8,10 @@ from typing import Any
 
 from spatialgrad.studies.files import read_object
 from spatialgrad.studies.record import ArmRecord, StudyRecord, read_best, start_field
-from spatialgrad.train.config.io import FREE, flatten
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.config import FREE, flatten
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.runs.folder import CONFIG, RESULT
+from spatialgrad.train.flags import flag
+from spatialgrad.train.run import CONFIG, RESULT
 
 MOST_DIFFERENCES = 3
 """Number of differing fields that a message lists."""

@@ -20,22 +20,10 @@ from typing import Any
 from spatialgrad.studies.files import read_object
 from spatialgrad.studies.identity import other_run, planned_values
 from spatialgrad.studies.record import STUDY, StudyRecord, best_file, read_study
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import FREE, flatten, from_dict, to_dict
+from spatialgrad.train.config import FREE, TrainConfig, flatten, from_dict, to_dict
 from spatialgrad.train.errors import ConfigError, DamagedFileError
-from spatialgrad.train.runs.folder import (
-    CONFIG,
-    ENVIRONMENT,
-    METRICS,
-    RESULT,
-    SCALINGS,
-    TIMINGS,
-    read_config,
-    read_json,
-    read_lines,
-    replacing,
-    write_json,
-)
+from spatialgrad.train.jsonfiles import read_json, read_lines, replacing, write_json
+from spatialgrad.train.run import CONFIG, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS, Run
 
 FORMAT = 1
 MACHINE = ("python", "versions", "commit", "cpu", "cores", "threads", "memory_bytes", "device", "cuda", "processes")
@@ -103,7 +91,7 @@ def keep_run(study: Path, name: str, target: Path) -> Path:
         DamagedFileError: If another of its files cannot be read.
     """
     folder, path = study / name, kept_file(target, name)
-    config = portable_values(read_config(folder), study)
+    config = portable_values(Run.open(folder).config, study)
     environment = read_json(folder / ENVIRONMENT)
     values = {
         "format": FORMAT,

@@ -20,10 +20,10 @@ from spatialgrad.studies.record import (
     read_study,
 )
 from spatialgrad.studies.study import Arm, Scale, Search, Study
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import FREE, differences, flatten, from_dict, to_dict, with_values
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.config import FREE, TrainConfig, flatten, from_dict, to_dict, with_values
 from spatialgrad.train.errors import ConfigError, OtherConfigError
+from spatialgrad.train.flags import flag
+from spatialgrad.train.identity import Identity, explain_difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,7 +287,7 @@ def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Seq
     for there in before.arms:
         if there.key not in known:
             raise OtherConfigError(f"{folder} holds the arm {there.key}, which {study.name} no longer has. {way_out}")
-        changed = differences(from_dict(there.config), known[there.key].config)
+        changed = explain_difference(Identity(from_dict(there.config)), Identity(known[there.key].config))
         if changed:
             # The user's own studies are planned with flags, those of the paper are not.
             named = {name: flag(name) if scale == "own" else name for name in changed}

@@ -20,7 +20,7 @@ from typing import Any
 from spatialgrad.studies.files import read_object, short
 from spatialgrad.studies.study import Layout, Published, Scale
 from spatialgrad.train.errors import ConfigError, DamagedFileError, OtherConfigError
-from spatialgrad.train.runs.folder import write_json
+from spatialgrad.train.jsonfiles import write_json
 
 STUDY, BEST = "study.json", "best.json"
 FORMAT = 1

@@ -24,7 +24,7 @@ from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
 from spatialgrad.studies.paper.table7_segmentation import SEGMENTATION
 from spatialgrad.studies.paper.table8_pose import POSE
 from spatialgrad.studies.study import Study
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.flags import check_name
 
 STUDIES: dict[str, Study] = {
     study.name: study

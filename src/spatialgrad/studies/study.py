@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 PaperScale = Literal["paper", "desk", "pocket"]
 SCALES: tuple[PaperScale, ...] = get_args(PaperScale)

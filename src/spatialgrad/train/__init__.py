@@ -1,7 +1,7 @@
 """Train any network with any method, resumable at any step.
 
 result = train(recipe("cifar_appendix"))
-model = load_model("runs/vgg11-cifar100-sgs-seed0")
+model = load_model(recipe("cifar_appendix").folder)
 """
 
 from typing import TYPE_CHECKING
@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
-    from spatialgrad.train.config.groups import BudgetConfig, DataConfig, MachineConfig, ModelConfig, TrainConfig
-    from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
-    from spatialgrad.train.config.options import (
+    from spatialgrad.train.config import (
+        BudgetConfig,
+        DataConfig,
         DyRepGroup,
+        MachineConfig,
         MethodConfig,
+        ModelConfig,
         PoseConfig,
         RepOptGroup,
         ScalingConfig,
         SegmentationConfig,
+        TrainConfig,
+        load_config,
+        save_config,
     )
-    from spatialgrad.train.engine.run import resume, train
     from spatialgrad.train.errors import (
         CheckpointError,
         ConfigError,
@@ -33,11 +37,13 @@ if TYPE_CHECKING:
         TrainError,
     )
     from spatialgrad.train.export import export_onnx, export_weights, load_model
+    from spatialgrad.train.loop import resume, train
     from spatialgrad.train.methods import METHODS, register_method
     from spatialgrad.train.methods.base import Method
+    from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
     from spatialgrad.train.recipes import RECIPES, recipe
-    from spatialgrad.train.runs.folder import read_config, read_lines
-    from spatialgrad.train.runs.result import Result, read_result
+    from spatialgrad.train.result import Result
+    from spatialgrad.train.run import Run
     from spatialgrad.train.tasks import TASKS, register_task
     from spatialgrad.train.tasks.base import Task
 
@@ -64,6 +70,7 @@ __all__ = [
     "PoseConfig",
     "RepOptGroup",
     "Result",
+    "Run",
     "ScalingConfig",
     "ScheduleConfig",
     "SegmentationConfig",
@@ -73,14 +80,13 @@ __all__ = [
     "TrainError",
     "export_onnx",
     "export_weights",
+    "load_config",
     "load_model",
-    "read_config",
-    "read_lines",
-    "read_result",
     "recipe",
     "register_method",
     "register_task",
     "resume",
+    "save_config",
     "train",
 ]
 

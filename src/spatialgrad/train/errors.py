@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import traceback
+from collections.abc import Callable
 from typing import ClassVar
+
+from spatialgrad.data.errors import DataError
+
+EXIT_NO_DATA = 66
+EXTRA = {
+    *("filelock", "h5py", "jinja2", "lightning_fabric", "matplotlib", "msgspec", "optuna", "PIL", "rich"),
+    *("scipy", "tomli_w", "tyro"),
+}
+"""Modules that the extra `[train]` installs."""
 
 
 class TrainError(RuntimeError):
@@ -69,3 +82,38 @@ class InterruptedTraining(TrainError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def exit_code_of(function: Callable[[], object]) -> int:
+    """Call a function and return 0, or print its error and return the error's exit code.
+
+    Our own errors say what to do in a line or two; all others, which may come from the user's own code, are printed
+    with their traceback.
+    """
+    try:
+        function()
+    except InterruptedTraining as error:
+        return _fail(error, 128 + error.signal)
+    except TrainError as error:
+        return _fail(error, error.exit_code)
+    except DataError as error:
+        return _fail(error, EXIT_NO_DATA)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in EXTRA:  # the user's own code needs it
+            traceback.print_exc()
+            return 1
+        return _fail(f"this needs {error.name}: pip install 'spatialgrad[train]'", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _fail(error: object, code: int) -> int:
+    # All processes of a training raise the same error: only the first one prints it.
+    first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    if first or not isinstance(error, TrainError):
+        print(f"spatialgrad: {error}", file=sys.stderr)
+    return code

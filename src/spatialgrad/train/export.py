@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import torch
 from torch import nn
 
 from spatialgrad.models.external import describe_error
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.engine.optim import build_optimizer
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
+from spatialgrad.train.jsonfiles import replacing
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.checkpoint import check_identity, load_checkpoint, without_checkpoint
-from spatialgrad.train.runs.folder import ONNX, WEIGHTS, read_config, replacing
+from spatialgrad.train.optimizers import build_optimizer
+from spatialgrad.train.run import ONNX, WEIGHTS, Run
 from spatialgrad.train.tasks import TASKS
 
 TOLERANCE = 1e-3
@@ -36,7 +37,7 @@ def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
         ConfigError: If the folder holds no run.
         CheckpointError: If the run has no checkpoint that can be read.
     """
-    return _load(Path(folder), merged=merged)[0]
+    return _load(Path(folder), merged=merged).model
 
 
 def rebuild_model(
@@ -63,21 +64,26 @@ def rebuild_model(
 
 
 def export_weights(folder: Path | str, path: Path | str | None = None) -> Path:
-    """Write the weights of a run's merged network as a state_dict.
+    """Write the weights of a run's merged network, and what its inputs and outputs are.
+
+    The file holds `state_dict`, and `preprocessing`: mean and standard deviation of each channel for pixels in [0, 1],
+    height and width of the images, and the names of the classes. It is read by `torch.load` with `weights_only=True`.
 
     Args:
         folder: Of the run.
         path: The file to write; by default `model.pt` in the folder.
     """
     target = Path(folder) / WEIGHTS if path is None else Path(path)
-    model, _ = _load(Path(folder))
+    loaded = _load(Path(folder))
     with replacing(target) as file:
-        torch.save(model.state_dict(), file)
+        torch.save({"state_dict": loaded.model.state_dict(), "preprocessing": loaded.preprocessing}, file)
     return target
 
 
 def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     """Write a run's merged network as ONNX for any batch size, and compare its outputs with the network's.
+
+    The model's metadata have the preprocessing of `export_weights`, each value as JSON.
 
     Args:
         folder: Of the run.
@@ -94,9 +100,10 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     except ImportError as error:
         raise ConfigError(f"ONNX needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     target = Path(folder) / ONNX if path is None else Path(path)
-    model, input_size = _load(Path(folder))
+    loaded = _load(Path(folder))
+    model = loaded.model
     # Two images: a batch size of one would be exported as a constant.
-    images = torch.randn(2, *input_size, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, *loaded.input_size, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings():
         # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
@@ -118,7 +125,9 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
             ) from error
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
-    content = program.model_proto.SerializeToString()
+    proto = program.model_proto
+    onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in loaded.preprocessing.items()})
+    content = proto.SerializeToString()
     onnx.checker.check_model(content)
     runtime = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     (found,) = runtime.run(None, {"images": images.numpy()})[:1]
@@ -135,19 +144,25 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
     return target
 
 
-def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, ...]]:
-    """As `load_model`, with the shape of one input."""
-    config = replace(read_config(folder), out=folder)
-    state = load_checkpoint(folder)
-    if state is None:
-        raise CheckpointError(without_checkpoint(folder))
-    check_identity(state, config)
-    num_classes, input_size = _network(state, folder)
+@dataclass(frozen=True)
+class _Loaded:
+    """A network, and what its inputs are."""
 
-    def build() -> nn.Module:
-        return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
+    model: nn.Module
+    input_size: tuple[int, ...]
+    preprocessing: dict[str, Any]
 
+
+def _load(folder: Path, *, merged: bool = True) -> _Loaded:
+    run = Run.open(folder)
+    config, state = run.config, run.checkpoint()
     try:
+        network = state["network"]
+        num_classes, input_size = network["num_classes"], tuple(network["input_size"])
+
+        def build() -> nn.Module:
+            return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
+
         model = rebuild_model(config, build, state, input_size)
     except ConfigError:
         raise  # about the network itself, such as a library that is not installed here
@@ -155,7 +170,9 @@ def _load(folder: Path, *, merged: bool = True) -> tuple[nn.Module, tuple[int, .
         raise CheckpointError(f"the checkpoint in {folder} does not fit the network of its config ({error})") from error
     if merged:
         model = METHODS[config.method.name](config).finish(model).model
-    return model.eval(), input_size
+    height, width = input_size[-2:]
+    preprocessing = {**network["preprocessing"], "height": height, "width": width}
+    return _Loaded(model=model.eval(), input_size=input_size, preprocessing=preprocessing)
 
 
 def _reason(error: BaseException) -> str:
@@ -163,16 +180,3 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return describe_error(error)
-
-
-def _network(state: Mapping[str, Any], folder: Path) -> tuple[int, tuple[int, ...]]:
-    """The number of classes and the shape of one input, as a checkpoint records them."""
-    recorded: Any = state.get("network")
-    try:
-        num_classes, input_size = int(recorded["num_classes"]), tuple(int(side) for side in recorded["input_size"])
-    except (TypeError, KeyError, ValueError) as error:
-        raise CheckpointError(
-            f"the checkpoint in {folder} does not record the number of classes and the size of the images; train the "
-            "run again in another folder (--out)"
-        ) from error
-    return num_classes, input_size

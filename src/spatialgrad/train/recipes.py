@@ -10,10 +10,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.train.config.groups import BudgetConfig, DataConfig, ModelConfig, TrainConfig
-from spatialgrad.train.config.optimization import OptimizerConfig, ScheduleConfig
-from spatialgrad.train.config.options import DyRepGroup, MethodConfig, PoseConfig, ScalingConfig, SegmentationConfig
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.config import (
+    BudgetConfig,
+    DataConfig,
+    DyRepGroup,
+    MethodConfig,
+    ModelConfig,
+    PoseConfig,
+    ScalingConfig,
+    SegmentationConfig,
+    TrainConfig,
+)
+from spatialgrad.train.flags import check_name
+from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
 
 def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:

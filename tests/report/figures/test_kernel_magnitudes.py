@@ -7,7 +7,7 @@ from torch import nn
 from spatialgrad.report.figures.kernel_magnitudes import kernel_magnitude, magnitudes_of_run
 from spatialgrad.torch_utils.modules import named_convolutions
 from spatialgrad.train import CheckpointError, load_model
-from spatialgrad.train.runs.checkpoint import save_checkpoint
+from spatialgrad.train.checkpoint import save_checkpoint
 from support.training import quietly, tiny
 
 

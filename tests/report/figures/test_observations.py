@@ -14,7 +14,7 @@ from spatialgrad.report.figures.kernel_similarity import similarity
 from spatialgrad.report.figures.layers import thirds
 from spatialgrad.report.load import load_results
 from spatialgrad.report.scalings_log import Scalings
-from spatialgrad.train.runs.checkpoint import save_checkpoint
+from spatialgrad.train.checkpoint import save_checkpoint
 from support.report import arm, record, write_run
 
 LAYERS = [("stem", 7), *((f"layers.{index}", 3) for index in range(8))]

@@ -4,7 +4,7 @@ import pytest
 
 from spatialgrad.studies.own.adaptive import ADAPTIVE, GRADIENT, PLAIN, UPDATE
 from spatialgrad.studies.study import SCALES
-from spatialgrad.train.config.io import flatten, to_dict
+from spatialgrad.train.config import flatten, to_dict
 
 
 @pytest.mark.parametrize("scale", SCALES)

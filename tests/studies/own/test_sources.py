@@ -6,7 +6,7 @@ from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.sources import SOURCES
 from spatialgrad.studies.paper.table1_cifar import CIFAR
 from spatialgrad.studies.study import SCALES
-from spatialgrad.train.config.io import flatten, to_dict
+from spatialgrad.train.config import flatten, to_dict
 
 SOURCE = {"method.name", "scaling.k", "scaling.live"}
 

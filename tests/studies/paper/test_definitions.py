@@ -13,7 +13,7 @@ from spatialgrad.studies.plan import count_runs
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import ConfigError, recipe
-from spatialgrad.train.config.io import from_dict, to_dict, with_values
+from spatialgrad.train.config import from_dict, to_dict, with_values
 from spatialgrad.train.recipes import cifar_table1
 
 EVERY = [(name, scale) for name in STUDIES for scale in SCALES]

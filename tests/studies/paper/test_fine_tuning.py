@@ -12,8 +12,8 @@ from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.report import write_report
 from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.study import SCALES
-from spatialgrad.train import read_config, read_result
-from spatialgrad.train.config.io import with_values
+from spatialgrad.train import Run
+from spatialgrad.train.config import with_values
 from support.report import html_rows, text_of
 from support.studies import run_here
 
@@ -86,7 +86,10 @@ def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
 
     runs = [path.parent for path in sorted(folder.glob("runs/*/seed0/examples"))]
     assert len(runs) == 4
-    methods = {(read_config(read_config(run).model.backbone).method.name, read_config(run).method.name) for run in runs}
+    methods = {
+        (Run.open(Run.open(run).config.model.backbone).config.method.name, Run.open(run).config.method.name)
+        for run in runs
+    }
     assert methods == {(first, second) for first in ("baseline", "sgs") for second in ("baseline", "sgs")}
     # Three examples of each arm, and every picture is a file of its run.
     shown = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="[^"]*: (image|truth|prediction)"', page)
@@ -96,7 +99,7 @@ def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     assert ("joints correct" if name == "pose" else "of the pixels correct") in page
     assert ("left" if name == "pose" else "grass") in page.split('class="examples"')[1]
     # The table has the metric of the run folders.
-    values = [100 * read_result(run).value for run in runs]
+    values = [100 * Run.open(run).result.value for run in runs]
     assert sorted(text_of([value]) for value in values) == sorted(
         cell for row in html_rows(folder / "report") for header, cell in row.items() if header == "Ours (%)"
     )

@@ -5,7 +5,7 @@ import torch
 
 from spatialgrad.studies.paper.table5_optimizers import ROWS, with_row
 from spatialgrad.train import TrainConfig
-from spatialgrad.train.engine.optim import build_optimizer
+from spatialgrad.train.optimizers import build_optimizer
 from spatialgrad.train.recipes import cifar_appendix
 
 

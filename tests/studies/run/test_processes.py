@@ -10,8 +10,9 @@ import pytest
 
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.run.status import run_status
-from spatialgrad.train import read_lines, read_result
-from spatialgrad.train.runs.folder import is_locked
+from spatialgrad.train import Run
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.locks import is_locked
 from support.common import python_environment
 from support.studies import results, run_command, run_here, sessions, tiny_config, tiny_study
 from support.training import Process, assert_same_run, quietly, wait_for
@@ -66,7 +67,7 @@ def test_end_to_end(tmp_path):
     assert "5 runs, 4 finished, 1 failed" in said
     assert "best: alpha" in said
     assert f"failed: {folder}/runs/fashion-mnist-wild/seed0" in said
-    assert f"{100 * read_result(finished).value:.2f} %" in said
+    assert f"{100 * Run.open(finished).result.value:.2f} %" in said
 
 
 @pytest.mark.slow
@@ -120,7 +121,7 @@ def test_several_processes_per_run(tmp_path):
     output = (folder / "output.txt").read_text()
     assert "2 × cpu" in output
     assert output.count("epoch 2/2") == 1
-    assert read_result(folder).steps == 10
+    assert Run.open(folder).result.steps == 10
 
 
 @pytest.mark.slow
@@ -134,5 +135,5 @@ def test_a_real_study(tmp_path):
     assert "1 run finished" in done.stdout
     (arm,) = read_study(tmp_path / "study").arms
     folder = tmp_path / "study" / arm.runs[0].folder
-    assert (arm.label, read_result(folder).model) == ("SGS (ours)", "vgg11")
+    assert (arm.label, Run.open(folder).result.model) == ("SGS (ours)", "vgg11")
     assert (folder / "scalings.jsonl").exists()

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from spatialgrad.train import read_lines, read_result
-from spatialgrad.train.runs.folder import is_locked
+from spatialgrad.train import Run
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.locks import is_locked
 from support.ray import environment, parent, start, trainer_in, wait_while_running
 from support.studies import sessions, tiny_config
 from support.training import assert_same_run, quietly, wait_for
@@ -54,7 +55,7 @@ def test_a_killed_worker_is_replaced(cluster, tmp_path):
     assert "after step" in (run / "output.txt").read_text()
     quietly(replace(tiny_config("sgs", epochs=12), out=tmp_path / "plain"))
     assert_same_run(run, tmp_path / "plain")
-    assert read_result(run) is not None
+    assert Run.open(run).result is not None
     assert json.loads((folder / "runs/fashion-mnist-wild/seed0/failure.json").read_text())["exit_code"] == 3
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 
 from spatialgrad.studies.run.ray import POLL
-from spatialgrad.train import read_lines, read_result
-from spatialgrad.train.runs.checkpoint import has_checkpoint
-from spatialgrad.train.runs.folder import is_locked
+from spatialgrad.train import Run
+from spatialgrad.train.checkpoint import has_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.locks import is_locked
 from support.ray import environment, parent, start, trainer_in, wait_while_running
 from support.studies import sessions, tiny_config
 from support.training import assert_same_run, quietly, wait_for
@@ -106,7 +107,7 @@ def test_several_processes_per_run(nodes, tmp_path):
     assert process.returncode == 0, said + error
     for arm in ("origin", "sgs-ours"):
         run = folder / f"runs/fashion-mnist-{arm}/seed0"
-        assert read_result(run) is not None
+        assert Run.open(run).result is not None
         assert json.loads((run / "environment.json").read_text())["processes"] == 2
 
 

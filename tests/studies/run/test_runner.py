@@ -14,8 +14,8 @@ from spatialgrad.studies.run.runner import LAUNCH_LOCK
 from spatialgrad.studies.run.status import record_failure, run_status
 from spatialgrad.studies.study import Arm
 from spatialgrad.train import ConfigError, InterruptedTraining
-from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.runs.folder import locked
+from spatialgrad.train.locks import locked
+from spatialgrad.train.signals import Stop
 from support.studies import InProcess, console, results, run_here, tiny_config, tiny_study
 from support.training import assert_same_run, quietly
 
@@ -112,7 +112,7 @@ def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypa
 
 
 def test_a_signal_stops_between_runs(tmp_path):
-    stop = Stop(lambda text: None)
+    stop = Stop()
 
     def interrupt(folder):
         stop.signal = signal.SIGTERM

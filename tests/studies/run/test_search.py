@@ -13,7 +13,7 @@ from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import BEST, RunRecord, SearchRecord
 from spatialgrad.studies.run.journal import DAMAGED, JOURNAL
 from spatialgrad.studies.run.search import GridSearch, point_value
-from spatialgrad.train.runs.folder import read_config
+from spatialgrad.train import Run
 from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
 from support.training import Process, wait_for
 
@@ -140,7 +140,7 @@ def test_the_best_point_tunes_the_arm(tmp_path):
     best = json.loads((tmp_path / "searches/alpha" / BEST).read_text())
     values = {trial.params["scaling.alpha"]: trial.value for trial in trials(tmp_path) if trial.value is not None}
     assert best["values"]["scaling.alpha"] == max(values, key=values.get)
-    config = read_config(tmp_path / names[-1])
+    config = Run.open(tmp_path / names[-1]).config
     assert (config.scaling.alpha, config.optimizer.lr) == (best["values"]["scaling.alpha"], 0.05)
     assert config.data.validation == 0
     assert "FAILED: the loss became non-finite" in heard.file.getvalue()

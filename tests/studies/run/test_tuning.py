@@ -21,9 +21,9 @@ from spatialgrad.studies.run.journal import DAMAGED, JOURNAL
 from spatialgrad.studies.run.launch import Ended
 from spatialgrad.studies.run.trials import RANDOM_TRIALS
 from spatialgrad.studies.run.tuning import Tuning
-from spatialgrad.train import DamagedFileError, InterruptedTraining, OtherConfigError, read_config
-from spatialgrad.train.engine.signals import Stop
-from spatialgrad.train.runs.folder import locked
+from spatialgrad.train import DamagedFileError, InterruptedTraining, OtherConfigError, Run
+from spatialgrad.train.locks import locked
+from spatialgrad.train.signals import Stop
 from support.studies import tiny_config
 
 EPOCHS = 6
@@ -56,7 +56,7 @@ class Scripted:
 
     def start(self, folder, *, processes):
         self.started.append(folder)
-        self.ks.append(read_config(folder).scaling.k)
+        self.ks.append(Run.open(folder).config.scaling.k)
         if self.stop_signal is not None and len(self.started) == self.stop_after:
             self.stop_signal.signal = signal.SIGINT
         lines = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").exists() else []
@@ -75,7 +75,7 @@ class Scripted:
                 del self._now[folder]
                 return [Ended(folder=folder, exit_code=code, message="it broke")]
             if epoch == EPOCHS:
-                k = read_config(folder).scaling.k
+                k = Run.open(folder).config.scaling.k
                 result = {"metric": "accuracy", "value": quality(k), "seconds": 1.0}
                 (folder / "result.json").write_text(json.dumps(result))
                 del self._now[folder]
@@ -92,7 +92,7 @@ class Scripted:
 
 
 def write_epoch(folder, epoch):
-    value = quality(read_config(folder).scaling.k) * (epoch + 1) / EPOCHS
+    value = quality(Run.open(folder).config.scaling.k) * (epoch + 1) / EPOCHS
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"epoch": epoch, "test_accuracy": value}) + "\n")
 

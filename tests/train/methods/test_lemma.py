@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from spatialgrad.train import ConfigError, DivergedError, load_model, read_lines, read_result
+from spatialgrad.train import ConfigError, DivergedError, Run, load_model
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.lemma import kernel_distance
 from spatialgrad.train.tasks.classification import Classification
 from support.training import codes, exit_code_of_training, quietly, start_ranks, tiny
@@ -19,7 +20,7 @@ def test_both_learn_the_same(tmp_path):
     result, said = run(tmp_path)
     assert result.metric == "distance"
     assert result.value == result.best == result.test["distance"] < 1e-12
-    assert result == read_result(tmp_path)
+    assert result == Run.open(tmp_path).result
     assert f"distance {result.value:.1e} after 10 steps on Fashion-MNIST" in said
     lines = read_lines(tmp_path / "distances.jsonl")
     assert [line["step"] for line in lines] == list(range(1, 11))

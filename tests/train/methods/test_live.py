@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from spatialgrad.train import read_lines, resume
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train import resume
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import (
     SILENT,
     Process,
@@ -57,15 +57,3 @@ def test_two_processes(strategy, tmp_path):
     config = tiny(tmp_path, "sgs", data={"limit": 149}, machine={"strategy": strategy}, **LIVE)
     assert codes(start_ranks(config)) == [0, 0]
     assert [line["step"] for line in read_lines(tmp_path / "scalings.jsonl")] == [9, 14]
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "message"),
-    [
-        ("sgs-static", {"live": True}, "--scaling.live: sgs-static has nothing to measure"),
-        ("sgs", {"live": True, "batches": 3}, "--scaling.live: .* takes 6 steps"),
-    ],
-)
-def test_what_does_not_go_together(method, options, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        quietly(tiny(tmp_path, method, scaling=options))

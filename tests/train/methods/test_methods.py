@@ -1,23 +1,23 @@
 """Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
 
 import itertools
-import json
 
 import pytest
 import torch
 
 from spatialgrad import scaling_from_ratios
-from spatialgrad.train import METHODS, Method, load_model, read_lines, read_result, register_method
-from spatialgrad.train.config.optimizer_names import USUAL_LR
-from spatialgrad.train.config.options import METHOD_NAMES
+from spatialgrad.train import METHODS, Method, Run, load_model, register_method
+from spatialgrad.train.config import METHOD_NAMES
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.base import EpochContext, Update
+from spatialgrad.train.optimizers import DEFAULT_LR
 from support.common import define_torchvision_operators
 from support.training import quietly, tiny, weights
 
 BRANCHED = ("acb", "repvgg", "dbb", "repopt-search")
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("lemma-unscaled", "repopt")])
+@pytest.mark.parametrize("method", [name for name in METHOD_NAMES if name not in ("repopt", "lemma")])
 def test_learns_and_is_deployed(method, tmp_path):
     data = {"limit": 600, "test_limit": 200, "batch_size": 16, "cutout": 0}
     schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}
@@ -99,17 +99,8 @@ def test_the_measured_dependence_is_kept_beside_the_scalings(method, tmp_path):
     assert lines[0]["dependence"] != lines[1]["dependence"]
 
 
-def test_methods_differ(tmp_path):
-    found = {}
-    for method in ("baseline", "sgs", "sgs-autocorrelation", "sgs-static"):
-        quietly(tiny(tmp_path / method, method, epochs=2))
-        found[method] = weights(tmp_path / method)["features.8.weight"]
-    names = list(found)
-    assert not any(torch.equal(found[a], found[b]) for a in names for b in names if a < b)
-
-
 @pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
-@pytest.mark.parametrize("optimizer", USUAL_LR)
+@pytest.mark.parametrize("optimizer", DEFAULT_LR)
 def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
     if optimizer == "lion":
         define_torchvision_operators()
@@ -127,14 +118,19 @@ def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
 @pytest.mark.parametrize(
     ("method", "epochs", "groups", "reason"),
     [
-        ("sgs", 1, {}, "no scaling is measured, as --scaling.warmup is 1 and --epochs is 1"),
-        ("sgs-autocorrelation", 2, {"scaling": {"warmup": 2}}, "as --scaling.warmup is 2 and --epochs is 2"),
+        ("sgs", 1, {}, "the warm-up (--scaling.warmup 1) is as long as the training (--epochs 1)"),
+        ("sgs-autocorrelation", 2, {"scaling": {"warmup": 2}}, "(--scaling.warmup 2) is as long as"),
         ("sgs", 2, {"scaling": {"every": 100}}, None),
         ("sgs", 1, {"scaling": {"warmup": 0}}, None),
         ("sgs-static", 1, {}, None),
         ("sgs-static", 1, {"scaling": {"alpha": 1.0, "beta": 1.0}}, "all scalings are 1"),
-        ("dyrep", 2, {"dyrep": {"interval": 2}}, "no branch grows, as --dyrep.interval is 2, --dyrep.until is 500 and"),
-        ("dyrep", 2, {"dyrep": {"until": 0}}, "--dyrep.until is 0"),
+        (
+            "dyrep",
+            2,
+            {"dyrep": {"interval": 2}},
+            "no branch grows in --epochs 2 (--dyrep.interval 2, --dyrep.until 500)",
+        ),
+        ("dyrep", 2, {"dyrep": {"until": 0}}, "--dyrep.until 0"),
         ("dyrep", 2, {}, None),
         ("baseline", 1, {}, None),
         ("dbb", 1, {}, None),
@@ -143,16 +139,15 @@ def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
 )
 def test_a_method_that_never_acts_says_so(method, epochs, groups, reason, tmp_path):
     result, said = quietly(tiny(tmp_path, method, epochs=epochs, data={"limit": 64}, **groups))
-    assert read_result(tmp_path) == result
+    assert Run.open(tmp_path).result == result
     start, end = said.split("epoch 1/", 1)
     if reason is None:
-        assert result.inaction is None
-        assert "never act" not in said
+        assert result.no_effect is None
+        assert "no effect" not in said
     else:
-        assert reason in result.inaction
-        assert f"{method} never acts in this training: {result.inaction}." in start
-        assert f"{method} never acted: {result.inaction}" in end
-        assert json.loads((tmp_path / "result.json").read_text())["inaction"] == result.inaction
+        assert reason in result.no_effect
+        assert f"{method} has no effect in this training: {result.no_effect}." in start
+        assert f"{method} had no effect: {result.no_effect}" in end
 
 
 def test_a_new_method_is_one_class(tmp_path, request):

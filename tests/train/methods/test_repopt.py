@@ -9,7 +9,7 @@ import torch
 from spatialgrad.reparam import repopt_multipliers
 from spatialgrad.train import ConfigError, load_model, resume
 from spatialgrad.train.errors import CheckpointError
-from spatialgrad.train.searched import read_scales
+from spatialgrad.train.start_weights import read_scales
 from support.training import assert_same_run, quietly, stop_at, tiny, weights
 
 

@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 from spatialgrad.data import CorruptDataError
-from spatialgrad.train import read_lines, resume
-from spatialgrad.train.runs.checkpoint import read_checkpoint
+from spatialgrad.train import resume
+from spatialgrad.train.checkpoint import read_checkpoint
+from spatialgrad.train.jsonfiles import read_lines
 from support.training import SILENT, Process, assert_same_run, at_step, quietly, tiny, wait_for
 
 
@@ -53,7 +54,7 @@ def test_ctrl_c_reaches_the_workers_and_nothing_is_lost(start_method, images, tm
     os.killpg(process._process.pid, signal.SIGINT)
     code, said, error = process.wait()
     assert code == 130, error
-    assert said.count("completing the step") == 1
+    assert said.count("SIGINT received") == 1
     assert "Traceback" not in error
     quietly(config(tmp_path / "run", images, epochs=4))
     quietly(config(tmp_path / "whole", images, workers=0, epochs=4))

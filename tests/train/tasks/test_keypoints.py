@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from spatialgrad.train.tasks.keypoints import (
     count_right,
     decode,
+    default_sigma,
     encode,
     from_map,
     mean_over_joints,
     to_map,
-    usual_sigma,
 )
 
 
@@ -92,8 +92,8 @@ def test_half_precision_maps_do_not_round_the_joints():
 
 
 @pytest.mark.parametrize(("side", "sigma"), [(64, 2), (96, 3), (32, 1), (16, 1)])
-def test_usual_sigma(side, sigma):
-    assert usual_sigma(side) == sigma
+def test_default_sigma(side, sigma):
+    assert default_sigma(side) == sigma
 
 
 def plain_pck(predicted, joints, visible, lengths, threshold, which):

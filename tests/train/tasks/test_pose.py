@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,19 +13,17 @@ from PIL import Image
 from torch import nn
 
 from spatialgrad.cli.main import main
-from spatialgrad.data import CorruptDataError
 from spatialgrad.data.pose import PersonMaker, mirror_joints, move_person, place_on_canvas
 from spatialgrad.data.warp import Move
 from spatialgrad.models import create_model
 from spatialgrad.train import (
     ConfigError,
-    TrainConfig,
     export_onnx,
-    export_weights,
     load_model,
-    read_lines,
     recipe,
 )
+from spatialgrad.train.config import with_values
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.tasks.base import add_
 from spatialgrad.train.tasks.keypoints import encode
 from spatialgrad.train.tasks.pose import Pose
@@ -56,7 +53,7 @@ def small(root, out=None, method="baseline", *, epochs=3, name="lspet", **groups
         "method": {"name": method},
         "scaling": {"every": 1},
         "budget": {"epochs": epochs, "evaluate_every": 1},
-        "machine": {"accelerator": "cpu", "threads": 1},
+        "machine": {"accelerator": "cpu", "threads": 1, "workers": 0},
         "dyrep": {"interval": 1},
     }
     config = with_groups(recipe("pose_pocket"), {**changes, "out": out})
@@ -196,13 +193,13 @@ def test_batches_are_a_function_of_seed_epoch_and_rank(root):
 
 def test_workers_change_nothing(root):
     here = list(Pose(small(root), CPU).train_batches(0))
-    there = list(Pose(small(root, machine={"workers": 2}), CPU).train_batches(0))
+    there = list(Pose(with_values(small(root), {"machine.workers": 2}), CPU).train_batches(0))
     assert all(
         torch.equal(a, b) for one, other in zip(here, there, strict=True) for a, b in zip(one, other, strict=True)
     )
 
 
-@pytest.mark.parametrize("method", ["baseline", "sgs", "sgs-static", "dbb", "dyrep"])
+@pytest.mark.parametrize("method", ["sgs", "dyrep"])
 def test_methods(method, root, tmp_path):
     result, said = quietly(small(root, tmp_path, method, epochs=2))
     assert result.metric == "pck"
@@ -217,15 +214,6 @@ def test_methods(method, root, tmp_path):
         assert all(name.startswith("backbone.") for name in first["scalings"])
     task, model = Pose(small(root), CPU), load_model(tmp_path)
     assert task.metrics(totals(task, model, task.eval_batches())) == pytest.approx(result.test, abs=2e-2)
-
-
-def test_a_run_is_loaded_without_its_data(root, tmp_path):
-    shutil.copytree(root / "lspet", tmp_path / "data" / "lspet")
-    quietly(small(tmp_path / "data", tmp_path / "run", epochs=1))
-    before = load_model(tmp_path / "run")(torch.zeros(1, 3, 64, 64))
-    shutil.rmtree(tmp_path / "data")
-    assert torch.equal(load_model(tmp_path / "run")(torch.zeros(1, 3, 64, 64)), before)
-    assert export_weights(tmp_path / "run").exists()
 
 
 def test_mpii_is_scored_by_heads(root, tmp_path):
@@ -269,12 +257,12 @@ def test_real_people_are_learned(data_folder, tmp_path):
 
 @pytest.mark.parametrize("method", ["sgs", pytest.param("dbb", marks=pytest.mark.slow)])
 def test_stopped_in_an_epoch_and_at_its_end_and_resumed(method, root, tmp_path):
-    assert_resumes(lambda out: small(root, out, method, epochs=2), tmp_path, 2, 3, 4)
+    assert_resumes(lambda out: small(root, out, method, epochs=2), tmp_path, 2, 3)
 
 
 def train_plain(config):
     """Without BatchNorm, which sees only its own process's images."""
-    Pose.build_model = lambda self: nn.Sequential(
+    Pose.build_model = lambda self, **options: nn.Sequential(
         *(nn.Conv2d(3, 8, 5, stride=2, padding=2), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.ReLU()),
         nn.Conv2d(8, self.skeleton.num_joints, 3, padding=1),
     )
@@ -360,7 +348,6 @@ def test_the_backbone_of_a_checkpoint_file(root, tmp_path):
     [
         ({"data": {"image_size": 50}}, r"--data.image-size must be one multiple of 32 for pose, got 50"),
         ({"data": {"image_size": (64, 96)}}, "multiple of 32"),
-        ({"data": {"limit": 26}}, r"--data.limit 26: lspet has only 25 train images"),
         ({"data": {"test_limit": 7}}, r"--data.test-limit 7: lspet has only 6 test images"),
     ],
 )
@@ -385,26 +372,10 @@ def test_wrong_values(values, root):
         small(root, pose=values)
 
 
-def test_task_model_and_data_must_belong_together(root):
-    config = small(root)
-    with pytest.raises(ConfigError, match=r"'vgg11' is for classification.*poseresnet18"):
-        replace(config, model=TrainConfig().model)
-    with pytest.raises(ConfigError, match=r"'cifar100' is for classification.*lspet, mpii"):
-        replace(config, data=TrainConfig().data)
-
-
-def test_a_file_that_breaks_during_training_is_named(tmp_path):
-    write_lspet(tmp_path / "lspet", 21)
-    path = tmp_path / "lspet/images/im00007.jpg"
-    path.write_bytes(path.read_bytes()[:900])
-    with pytest.raises(CorruptDataError, match=r"im00007\.jpg cannot be decoded"):
-        quietly(small(tmp_path, tmp_path / "run"))
-
-
 def test_the_command_line(root, tmp_path, capsys):
     flags = ["--task", "pose", "--model", "poseresnet18", "--dataset", "lspet", "--data.root", root, "--out", tmp_path]
     flags += ["--model.width", 1 / 16, "--data.image-size", 64, "--batch-size", 8, "--epochs", 1]
-    assert main(["train", *map(str, flags), "--machine.accelerator", "cpu"]) == 0
+    assert main(["train", *map(str, flags), "--machine.accelerator", "cpu", "--machine.workers", "0"]) == 0
     assert "pck" in capsys.readouterr().out
     assert main(["train", "--model", "poseresnet18", "--dataset", "lspet"]) != 0
     assert "--task pose" in capsys.readouterr().err

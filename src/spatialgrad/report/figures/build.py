@@ -17,7 +17,7 @@ from spatialgrad.report.figures.kernel_similarity import kernel_similarity
 from spatialgrad.report.figures.scalings import scalings
 from spatialgrad.report.figures.search import k_curve, search
 from spatialgrad.report.results import StudyResults
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.flags import check_name
 
 FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = MappingProxyType(
     {

@@ -21,10 +21,10 @@ from spatialgrad.report.results import StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 from spatialgrad.report.tables.cost import time_unit
-from spatialgrad.train.runs.timings import PHASES
+from spatialgrad.train.result import PHASES
 
 MARKERS = "osD^vP*X"
-PHASE_SERIES = {"training": 6, "evaluation": 5, "scaling": 1, "checkpoint": 4}
+PHASE_SERIES = {"training": 6, "evaluation": 5, "update": 1, "checkpoint": 4}
 
 
 def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
@@ -129,7 +129,7 @@ def overhead(study: StudyResults, prefix: str) -> PageFigure | None:
                 width = means[phase] * factor
                 ax.barh(position, width, left=left, height=0.62, color=colour(PHASE_SERIES[phase]), lw=0)
                 left += width
-            share = f"{100 * means['scaling'] / total:.1f} % scaling" if total and means["scaling"] else ""
+            share = f"{100 * means['update'] / total:.1f} % updates" if total and means["update"] else ""
             ax.annotate(share, (left, position), (4, 0), textcoords="offset points", va="center", color=INK, fontsize=8)
         ax.set_yticks(range(len(rows)), [plain(label, 44) for label, _ in rows])
         ax.invert_yaxis()

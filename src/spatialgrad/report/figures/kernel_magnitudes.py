@@ -14,8 +14,7 @@ from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.scalings_log import Matrix
 from spatialgrad.studies.files import matrix
 from spatialgrad.train.errors import CheckpointError
-from spatialgrad.train.runs.checkpoint import read_checkpoint, without_checkpoint
-from spatialgrad.train.runs.folder import CHECKPOINT, PREVIOUS_CHECKPOINT
+from spatialgrad.train.run import Run
 
 UNBRANCHED = ("baseline", "sgs", "sgs-autocorrelation", "sgs-static")
 """Methods whose checkpoints hold plain kernels; the others hold branches, which are not merged here."""
@@ -76,14 +75,9 @@ def magnitudes_of_run(folder: Path | str) -> dict[str, Matrix | None]:
     Raises:
         CheckpointError: If the run has no readable checkpoint.
     """
-    # Not load_checkpoint, which moves a damaged one: a report leaves run folders unchanged.
-    there = [path for name in (CHECKPOINT, PREVIOUS_CHECKPOINT) if (path := Path(folder) / name).exists()]
-    if not there:
-        raise CheckpointError(without_checkpoint(Path(folder)))
-    content = read_checkpoint(there[0])
-    weights = content.get("model") if isinstance(content, Mapping) else None
+    weights = Run.open(folder).checkpoint().get("model")
     if not isinstance(weights, Mapping):
-        raise CheckpointError(f"{there[0]} holds no weights")
+        raise CheckpointError(f"the checkpoint in {folder} holds no weights")
     return {
         name.removesuffix(".weight"): matrix(kernel_magnitude(weight).tolist())
         for name, weight in weights.items()

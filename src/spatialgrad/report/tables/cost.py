@@ -46,7 +46,7 @@ def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
     for arm in arms:
         sources, seconds, reference = arm.record.published, study.seconds(arm), study.reference(arm) or arm
         base = study.seconds(reference)
-        own, scaling = arm.mean("seconds"), arm.mean("scaling_seconds")
+        own, scaling = arm.mean("seconds"), arm.mean("update_seconds")
         cells = [*heading_cells(arm, names), number_cell(seconds, factor, 2)]
         cells.append(number_cell(None if seconds is None or not base else seconds / base, 1, 2))
         cells.append(number_cell(None if not own or scaling is None else 100 * scaling / own, 1, 1))

@@ -8,8 +8,8 @@ from spatialgrad.studies.own.datasets import OWN
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
-from spatialgrad.train.config.optimization import OptimizerConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
+from spatialgrad.train.optimizers import OptimizerConfig
 
 ADAM = OptimizerConfig(name="adam", lr=1e-3, weight_decay=5e-4)
 ADAMW = OptimizerConfig(name="adamw", lr=1e-3, weight_decay=0.05, decay_norms_and_biases=False)

@@ -10,10 +10,9 @@ from spatialgrad.data.files.archives import SUFFIXES, stem
 from spatialgrad.data.registry import FOLDER, find_source, is_folder
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.options import METHOD_NAMES, MethodConfig
-from spatialgrad.train.config.validation import check_name
+from spatialgrad.train.config import METHOD_NAMES, MethodConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.flags import check_name
 
 COMPARE = "compare"
 """Name of the study."""

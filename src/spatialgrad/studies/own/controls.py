@@ -9,8 +9,7 @@ from spatialgrad.studies.own.datasets import OWN
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortened
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import with_values
+from spatialgrad.train.config import TrainConfig, with_values
 
 EPOCHS: dict[Scale, int] = {"paper": 200, "desk": 60, "pocket": 4}
 SHUFFLED = "SGS, G shuffled"

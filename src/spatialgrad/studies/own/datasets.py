@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 OWN = "of this package's own, not in the paper"
 """What a study says about its place in the paper if it has none."""

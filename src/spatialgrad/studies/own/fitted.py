@@ -8,7 +8,7 @@ from spatialgrad.studies.own.datasets import OWN, PLAIN_AND_SGS
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import DataConfig, ModelConfig, TrainConfig
+from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
 
 LENGTHS = (60, 120, 240, 480)
 """Numbers of epochs that plain training tries, with seed 0 alone, until it fits: until its error on training images is

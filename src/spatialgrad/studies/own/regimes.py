@@ -8,7 +8,7 @@ from spatialgrad.studies.own.datasets import OWN, PLAIN_AND_SGS
 from spatialgrad.studies.paper.scales import FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 STEPS: dict[Scale, tuple[int, ...]] = {
     "paper": (2000, 10_000, 50_000),

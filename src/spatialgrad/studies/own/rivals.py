@@ -8,7 +8,7 @@ from spatialgrad.studies.own.datasets import OWN
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 METHODS = {
     "Plain": "baseline",

@@ -7,8 +7,7 @@ from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortene
 from spatialgrad.studies.paper.table3_search_methods import SEARCH_METHODS
 from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import with_values
+from spatialgrad.train.config import TrainConfig, with_values
 
 K = (2.0, 3.0, 5.0, 7.0, 10.0)
 GRID_SEARCH = "alpha-beta"

@@ -14,10 +14,10 @@ from spatialgrad.data.registry import find_source
 from spatialgrad.studies.own.compare import described, measured_on
 from spatialgrad.studies.record import SearchRecord, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import differences, from_dict, to_dict
-from spatialgrad.train.config.validation import flag
+from spatialgrad.train.config import TrainConfig, from_dict, to_dict
 from spatialgrad.train.errors import ConfigError, OtherConfigError
+from spatialgrad.train.flags import flag
+from spatialgrad.train.identity import Identity, explain_difference
 
 TUNE, SEARCH, FIELD = "tune", "k", "scaling.k"
 FIRST_SEED = 1
@@ -158,7 +158,8 @@ def check_same_search(record: StudyRecord, config: TrainConfig, bounds: tuple[fl
         OtherConfigError: If it is another one; the message lists the differences.
     """
     search = search_in(record)
-    changed = {flag(name): pair for name, pair in differences(from_dict(search.config), config).items()}
+    differing = explain_difference(Identity(from_dict(search.config)), Identity(config))
+    changed = {flag(name): pair for name, pair in differing.items()}
     if tuple(search.bounds) != bounds:
         changed["--k"] = (" ".join(f"{end:g}" for end in search.bounds), " ".join(f"{end:g}" for end in bounds))
     if changed:

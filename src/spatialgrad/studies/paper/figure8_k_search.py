@@ -10,8 +10,7 @@ from spatialgrad.studies.paper.scales import DESK, DESK_VGG, FASHION, POCKET, TA
 from spatialgrad.studies.paper.table2_imagenet import resnet
 from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import with_values
+from spatialgrad.train.config import TrainConfig, with_values
 
 K = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0)
 """The paper's grid of k."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spatialgrad.studies.paper.scales import APPENDIX, DESK, DESK_VGG, FASHION, POCKET, TABLE_2, sized
 from spatialgrad.studies.paper.table2_imagenet import resnet
 from spatialgrad.studies.study import Arm, Scale, Study
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 VGG_LAYERS, RESNET_LAYERS = (0, 6, -1), (0, 7, -1)
 """The layers shown: first, seventh and last; first, eighth and last."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from spatialgrad.studies.paper.scales import published_for, shortened
 from spatialgrad.studies.study import Arm, Published, Scale
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 COMBINATIONS = {
     "Baseline": ("baseline", "baseline"),

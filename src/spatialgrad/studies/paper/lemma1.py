@@ -7,7 +7,7 @@ from typing import Literal
 
 from spatialgrad.studies.paper.scales import FASHION, shortened, sized
 from spatialgrad.studies.study import Arm, Scale, Study
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 SETTING = (
     "The paper proves the Lemma and reports no experiment. Here, every 3×3 convolution of one network has four masked "

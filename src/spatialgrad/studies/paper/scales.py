@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from spatialgrad.studies.study import Scale
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 BASELINE_AND_SGS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
 """The two columns of the appendix' tables, and the method of each."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from spatialgrad.studies.paper.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, published_for
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 METHODS = {"Origin": "baseline", "DBB": "dbb", "DyRep": "dyrep", "SGS (ours)": "sgs"}
 """The rows of the table, and the training method of each."""

@@ -8,7 +8,7 @@ from spatialgrad.studies.paper.scales import DESK, FASHION, POCKET, TABLE_2, pub
 from spatialgrad.studies.paper.table1_cifar import METHODS, QUOTED
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 
 def _row(

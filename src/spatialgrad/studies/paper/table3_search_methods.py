@@ -16,7 +16,7 @@ from spatialgrad.studies.paper.scales import (
 )
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 RATIOS = (0.8, 1.0, 1.25, 1.7, 5.0, 10.0, 100.0)
 """The paper's grid of α and of β."""

@@ -17,7 +17,7 @@ from spatialgrad.studies.paper.scales import (
     titled,
 )
 from spatialgrad.studies.study import Arm, Published, Scale, Study
-from spatialgrad.train.config.groups import ModelConfig, TrainConfig
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 # Name in the table, name in the package, and the printed means and deviations: baseline, then SGS.
 ROWS: tuple[tuple[str, str, tuple[float, float, float, float]], ...] = (

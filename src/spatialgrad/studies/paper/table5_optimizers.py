@@ -17,8 +17,8 @@ from spatialgrad.studies.paper.scales import (
     titled,
 )
 from spatialgrad.studies.study import Arm, Published, Scale, Search, Study, slug
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.optimizer_names import USUAL_LR
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.optimizers import DEFAULT_LR
 
 ROWS: dict[str, dict[str, dict[str, Any]]] = {
     "SGD": {"optimizer": {"name": "sgd", "momentum": 0.0}},
@@ -117,7 +117,7 @@ def searches(scale: Scale) -> tuple[Search, ...]:
             if row.endswith("*"):
                 continue
             config = with_row(_config(scale, model, "baseline"), row)
-            usual = USUAL_LR[config.optimizer.name]
+            usual = DEFAULT_LR[config.optimizer.name]
             grid = {
                 "optimizer.lr": tuple(float(f"{usual * factor:.3g}") for factor in LR_FACTORS),
                 "optimizer.weight_decay": WEIGHT_DECAYS,

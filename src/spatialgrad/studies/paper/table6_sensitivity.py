@@ -17,7 +17,7 @@ from spatialgrad.studies.paper.scales import (
 )
 from spatialgrad.studies.paper.table5_optimizers import MODELS
 from spatialgrad.studies.study import Arm, Published, Scale, Study
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 # By epochs and batch size, the printed means and deviations: baseline, then SGS.
 PUBLISHED: dict[str, dict[tuple[int, int], tuple[float, float, float, float]]] = {

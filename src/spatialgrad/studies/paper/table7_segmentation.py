@@ -14,7 +14,7 @@ from spatialgrad.studies.paper.fine_tuning import (
 from spatialgrad.studies.paper.scales import RUNS_UNKNOWN
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 
 def _row(miou: float, macc: float, allacc: float) -> Published:

@@ -14,7 +14,7 @@ from spatialgrad.studies.paper.fine_tuning import (
 from spatialgrad.studies.paper.scales import RUNS_UNKNOWN, shortened
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config.groups import TrainConfig
+from spatialgrad.train.config import TrainConfig
 
 PUBLISHED = {
     "MSRA ResNet-18": {"Baseline": Published(mean=83.8), "SGS": Published(mean=84.4)},

@@ -11,7 +11,7 @@ from rich.status import Status
 
 from spatialgrad.studies.plan import Job
 from spatialgrad.studies.run.status import format_metric, read_headline, run_status
-from spatialgrad.train.runs.console import duration
+from spatialgrad.train.console import duration
 
 REFRESH = 1.0
 """Seconds between two updates of the status line."""

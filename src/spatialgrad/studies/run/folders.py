@@ -8,12 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from spatialgrad.studies.files import read_object
 from spatialgrad.studies.plan import Job
-from spatialgrad.studies.record import start_field
-from spatialgrad.train.config.io import flatten, to_dict, with_values
 from spatialgrad.train.errors import ConfigError, DamagedFileError, FolderInUseError, StorageError
-from spatialgrad.train.runs.folder import CONFIG, claim, locked, read_config, write_json
+from spatialgrad.train.locks import locked
+from spatialgrad.train.run import Run
 
 PLAN_LOCK = "plan.lock"
 PATIENCE = 60.0
@@ -27,21 +25,10 @@ def prepare(job: Job) -> None:
         ConfigError: If the config that is there cannot be read.
         OtherConfigError: If the folder holds a run with another config.
     """
-    config = checked = replace(job.config, out=job.folder)
-    there = (job.folder / CONFIG).exists()
-    if there:
-        try:
-            read_object(job.folder / CONFIG)
-        except DamagedFileError as error:
-            raise ConfigError(f"{job.folder}: {error}. Restore the file, or move the folder away.") from error
-    if there and job.backbone is not None:
-        # The study's folder may have been moved, together with its backbones.
-        field = start_field(config.task)
-        checked = with_values(config, {field: flatten(to_dict(read_config(job.folder)))[field]})
-    claim(job.folder, checked)
-    if read_config(job.folder) != config:
-        # They differ only in where the run computes; the rest was checked.
-        write_json(job.folder / CONFIG, to_dict(config))
+    try:
+        Run.open(job.folder).plan(replace(job.config, out=job.folder))
+    except DamagedFileError as error:
+        raise ConfigError(f"{error}. Restore the file, or move the folder away.") from error
 
 
 @contextmanager

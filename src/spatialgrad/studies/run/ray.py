@@ -14,7 +14,7 @@ from typing import Any
 
 from spatialgrad.studies.run.launch import Ended, Started, failure_message, start_worker
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.runs.folder import is_locked
+from spatialgrad.train.locks import is_locked
 
 RETRIES = 3
 """Number of restarts after the process, its worker or its node has died."""

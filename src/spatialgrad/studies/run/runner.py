@@ -27,8 +27,7 @@ from spatialgrad.studies.run.launch import Ended, Launcher
 from spatialgrad.studies.run.restore import restore_runs
 from spatialgrad.studies.run.search import GridSearch
 from spatialgrad.studies.run.status import FAILURE, OUTPUT, forget_failure, read_failure, read_headline, record_failure
-from spatialgrad.train.config.io import with_values
-from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.config import with_values
 from spatialgrad.train.errors import (
     ConfigError,
     DamagedFileError,
@@ -36,8 +35,10 @@ from spatialgrad.train.errors import (
     InterruptedTraining,
     OtherConfigError,
 )
+from spatialgrad.train.locks import is_locked, locked
 from spatialgrad.train.methods import METHODS
-from spatialgrad.train.runs.folder import RESULT, is_locked, locked
+from spatialgrad.train.run import RESULT
+from spatialgrad.train.signals import Stop
 
 LAUNCH_LOCK = "launch.lock"
 POLL = 0.5
@@ -76,7 +77,7 @@ def run_plan(
     reporter = StudyReporter(console)
     record = plan.record
     reporter.message(f"{record.heading}\n  {record.differences}\n  in {plan.folder}")
-    stop = Stop(lambda text: reporter.message("Stopping: the runs finish their current step and save."))
+    stop = Stop()
     with stop.listening():
         outcome = Runner(plan, launcher, reporter, stop, processes=processes, keep=keep).run()
     failed = {**outcome.failed, **outcome.blocked}
@@ -285,6 +286,7 @@ class Runner:
         return f"{folder}: {problem}. Move the folder away to train the planned run." if problem else ""
 
     def _leave(self) -> None:
+        self.reporter.message("Stopping: the runs finish their current step and save.")
         self.launcher.stop()
         left = sum(folder not in self.outcome for folder in self._jobs)
         raise InterruptedTraining(

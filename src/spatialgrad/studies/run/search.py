@@ -14,7 +14,8 @@ from spatialgrad.studies.record import PointRecord, SearchRecord, best_file, rea
 from spatialgrad.studies.run.journal import open_journal, quiet, unless_told
 from spatialgrad.studies.run.status import read_headline
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.runs.folder import RESULT, write_json
+from spatialgrad.train.jsonfiles import write_json
+from spatialgrad.train.run import RESULT
 
 if TYPE_CHECKING:
     import optuna

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spatialgrad.studies.files import number, read_entries, read_object, whole
+from spatialgrad.train.checkpoint import CHECKPOINT
+from spatialgrad.train.console import show_metric
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.runs.console import show_metric
-from spatialgrad.train.runs.folder import CHECKPOINT, CONFIG, METRICS, RESULT, is_locked, write_json
+from spatialgrad.train.jsonfiles import write_json
+from spatialgrad.train.locks import is_locked
+from spatialgrad.train.run import CONFIG, METRICS, RESULT
 
 FAILURE, OUTPUT = "failure.json", "output.txt"
 State = Literal["waiting", "running", "stopped", "failed", "finished", "damaged"]

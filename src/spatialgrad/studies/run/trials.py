@@ -17,10 +17,10 @@ from spatialgrad.studies.files import number, read_object, short, whole
 from spatialgrad.studies.own.tune import FIELD, SEARCH, rounded
 from spatialgrad.studies.run.journal import open_journal, quiet
 from spatialgrad.studies.run.status import read_headline
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.config.io import flatten
+from spatialgrad.train.config import TrainConfig, flatten
 from spatialgrad.train.errors import DamagedFileError
-from spatialgrad.train.runs.folder import CONFIG, METRICS, read_lines
+from spatialgrad.train.jsonfiles import read_lines
+from spatialgrad.train.run import CONFIG, METRICS
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -21,8 +21,8 @@ from spatialgrad.studies.run.folders import prepare
 from spatialgrad.studies.run.launch import Ended, Launcher
 from spatialgrad.studies.run.status import OUTPUT, format_metric, read_headline
 from spatialgrad.studies.run.trials import Trial, Trials
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.engine.signals import Stop
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.console import duration
 from spatialgrad.train.errors import (
     DamagedFileError,
     DivergedError,
@@ -30,8 +30,9 @@ from spatialgrad.train.errors import (
     InterruptedTraining,
     OtherConfigError,
 )
-from spatialgrad.train.runs.console import duration
-from spatialgrad.train.runs.folder import RESULT, is_locked
+from spatialgrad.train.locks import is_locked
+from spatialgrad.train.run import RESULT
+from spatialgrad.train.signals import Stop
 
 TUNE_LOCK = "tune.lock"
 POLL = 0.3
@@ -181,6 +182,7 @@ class Tuning:
         return other_run(folder, planned_values(self.folder, self._record)[folder.relative_to(self.folder).as_posix()])
 
     def _leave(self, launcher: Launcher, stop: Stop, num_trials: int) -> None:
+        self._report("Stopping: the runs finish their current step and save.")
         launcher.stop()
         raise InterruptedTraining(
             stop.signal,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from spatialgrad.train.exit_codes import exit_code_of
+from spatialgrad.train.errors import exit_code_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def execute(folder: Path) -> None:
     """Start or resume the run in a folder."""
     # Imported here, so that a missing package becomes a message and an exit code.
-    from spatialgrad.train.engine.run import resume
+    from spatialgrad.train.loop import resume
 
     resume(folder)
 

@@ -1,9 +1,8 @@
 """The training methods by name; all of them implement the interface `Method`."""
 
-from spatialgrad.train.config.options import METHOD_NAMES
+from spatialgrad.train.config import METHOD_NAMES
 from spatialgrad.train.methods.base import Method
-from spatialgrad.train.methods.branches import ACB, DBB, RepVGG
-from spatialgrad.train.methods.dyrep import DyRep
+from spatialgrad.train.methods.branches import ACB, DBB, DyRep, RepVGG
 from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
 from spatialgrad.train.methods.repopt import RepOptSearch, RepOptTarget
 from spatialgrad.train.methods.scaling import AutocorrelationScaling, MutualInformationScaling, StaticScaling
@@ -22,7 +21,7 @@ METHODS: dict[str, type[Method]] = {
     "lemma": Lemma,
     "lemma-unscaled": UnscaledLemma,
 }
-"""Every method; `METHOD_NAMES` lists the same names."""
+"""Every method; `METHOD_NAMES` lists the same names, without those that are for studies alone."""
 
 
 def register_method(name: str, method: type[Method]) -> None:

@@ -1,4 +1,4 @@
-"""The interface of a training method to the engine: hooks, and a state."""
+"""The interface of a training method to the training loop: hooks, and a state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spatialgrad.reparam import MergeReport, merge_with_report
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.runs.checkpoint import has_checkpoint
-from spatialgrad.train.searched import init_from_search_
+from spatialgrad.reparam import LayerScales, MergeReport, UnsupportedLayerError, merge_with_report, repopt_init_
+from spatialgrad.torch_utils.modules import Convolution
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.errors import ConfigError
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class StepContext:
     """Of the whole training."""
     loss: Tensor
     """The loss of the step, without gradient."""
-    train_beside: Callable[[nn.Module, Optimizer], Tensor]
+    train_companion: Callable[[nn.Module, Optimizer], Tensor]
     """Trains another network on the same batch, with the same learning rate and dropout; returns its loss."""
 
 
@@ -61,6 +63,16 @@ class Deployed:
     model: nn.Module
     merged: MergeReport | None = None
     """Differences measured while merging; None if there was nothing to merge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """What a method does with a network."""
+
+    reasons: Mapping[str, str]
+    """Why a convolution does not take part, by qualified name; empty if it does."""
+    trained: nn.Module
+    """The network as it is trained, with branches if the method has them."""
 
 
 class Method:
@@ -87,15 +99,28 @@ class Method:
     """Shape of one input; set before `prepare_`."""
     steps_per_epoch = 1
     """Set before `attach`."""
+    searched_scales: Mapping[str, LayerScales] | None = None
+    """What a search of RepOptimizer found, for a new run that starts from it; set before `prepare_`."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
 
+    @property
+    def busy(self) -> bool:
+        """Whether the method is in the middle of something, so that no checkpoint must be written now."""
+        return False
+
     def prepare_(self, model: nn.Module) -> None:
-        """Change the newly built network: by default, only if the config names a search to start from."""
-        # A resumed run has its weights in its checkpoint, and the search may be gone.
-        if self.config.repopt.scales is not None and not has_checkpoint(self.config.folder):
-            init_from_search_(model, self.config)
+        """Change the newly built network: by default, only if the run starts from the scales of a search."""
+        if self.searched_scales is None:
+            return
+        try:
+            repopt_init_(model, self.searched_scales)
+        except (KeyError, UnsupportedLayerError) as error:
+            raise ConfigError(
+                f"--repopt.scales: the search in {self.config.repopt.scales} does not fit {self.config.model.name} at "
+                f"width {self.config.model.width:g}: {error.args[0]}"
+            ) from error
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Get the network and its optimizer, before the first step and before a state is loaded."""
@@ -111,7 +136,7 @@ class Method:
         """Act after a step; returns an entry of the method's log, or nothing."""
         return {}
 
-    def inaction(self) -> str | None:
+    def no_effect_reason(self) -> str | None:
         """Why the method will not act in any epoch of the training; None if it will.
 
         Called after `attach`. The reason is shown at the start and is part of the result.
@@ -135,3 +160,35 @@ class Method:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a state; called before the states of network and optimizer are loaded."""
+
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """Find out which convolutions take part in the method, and why the others do not; `model` is not changed.
+
+        Args:
+            model: A network as it is before the method changes it.
+            input_size: Shape of one input.
+
+        Raises:
+            ValueError: If the method cannot be used with the network.
+        """
+        return Participation(reasons=dict.fromkeys(all_convolutions(model), "plain training"), trained=model)
+
+
+def all_convolutions(model: nn.Module) -> dict[str, nn.Module]:
+    """Every convolution of a network, transposed ones included, by qualified name."""
+    return {name: part for name, part in model.named_modules() if isinstance(part, (Convolution, *TRANSPOSED))}
+
+
+def unlike_conv2d(conv: nn.Module) -> str:
+    """Why a module is not a plain 2-d convolution; empty if it is one."""
+    if isinstance(conv, TRANSPOSED):
+        return "transposed convolution"
+    if not isinstance(conv, nn.Conv2d):
+        return f"{type(conv).__name__}: only 2-d convolutions get branches"
+    return "" if type(conv) is nn.Conv2d else f"{type(conv).__name__}: only plain nn.Conv2d layers get branches"
+
+
+def describe_kernel(size: tuple[int, ...]) -> str:
+    """A kernel size as text, such as 3×3."""
+    return "×".join(map(str, size))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from spatialgrad.train.config.options import Control
+from spatialgrad.train.config import Control
 
 
 def control_scalings(control: Control, scalings: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:

@@ -19,10 +19,11 @@ from spatialgrad.reparam import Branches, merge, reparameterize_
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.sgs.scaling import scaling_from_masks
 from spatialgrad.torch_utils.modules import named_convolutions
-from spatialgrad.train.engine.optim import build_optimizer
 from spatialgrad.train.errors import DivergedError
-from spatialgrad.train.methods.base import Method, StepContext
-from spatialgrad.train.runs.folder import DISTANCES
+from spatialgrad.train.methods.base import Method, Participation, StepContext
+from spatialgrad.train.methods.branches import branch_reasons
+from spatialgrad.train.optimizers import build_optimizer
+from spatialgrad.train.run import DISTANCES
 
 MASKS = (
     ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
@@ -56,7 +57,7 @@ class Lemma(Method):
 
     def after_step(self, context: StepContext) -> Mapping[str, Any]:
         """Train the branched network on the same batch, and measure the distance now and then."""
-        loss = context.train_beside(self.branched, self.optimizer)
+        loss = context.train_companion(self.branched, self.optimizer)
         number, every = context.step + 1, max(1, context.num_steps // NUM_ENTRIES)
         if not loss.isfinite():
             raise DivergedError(f"the loss of the branched network became non-finite at step {number}")
@@ -76,6 +77,13 @@ class Lemma(Method):
         """Load the branched network and its optimizer."""
         self.branched.load_state_dict(state["branched"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """The convolutions that are compared."""
+        branched, block = copy.deepcopy(model), Branches(masks=MASKS)
+        reparameterize_(branched, block)
+        return Participation(reasons=branch_reasons(model, branched, block), trained=model)
 
 
 class UnscaledLemma(Lemma):

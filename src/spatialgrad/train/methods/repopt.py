@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from spatialgrad.reparam import LayerScales, RepOpt, RepOptScaling, reparameterize_
-from spatialgrad.train.methods.base import Method
-from spatialgrad.train.runs.checkpoint import has_checkpoint
-from spatialgrad.train.searched import scales_for
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.methods.base import Method, Participation
+from spatialgrad.train.methods.branches import branch_reasons
 
 
 class RepOptSearch(Method):
@@ -23,6 +24,13 @@ class RepOptSearch(Method):
         """Insert the blocks."""
         reparameterize_(model, RepOpt(initial=self.config.repopt.initial), preserve=False)
 
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """The convolutions that become blocks."""
+        trained = copy.deepcopy(model)
+        cls(TrainConfig()).prepare_(trained)
+        return Participation(reasons=branch_reasons(model, trained, RepOpt()), trained=trained)
+
 
 class RepOptTarget(Method):
     """The plain network: initialised as the merged blocks, its gradients multiplied by what the search found."""
@@ -32,9 +40,8 @@ class RepOptTarget(Method):
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Multiply whenever this optimizer steps."""
         self._model, self._optimizer = model, optimizer
-        # A resumed run has the scales in its checkpoint, and the search may be gone.
-        if not has_checkpoint(self.config.folder):
-            self.scaling = RepOptScaling(model, optimizer, scales_for(self.config))
+        if self.searched_scales is not None:  # a resumed run has them in its checkpoint
+            self.scaling = RepOptScaling(model, optimizer, dict(self.searched_scales))
 
     def state_dict(self) -> dict[str, Any]:
         """The scales."""
@@ -44,3 +51,8 @@ class RepOptTarget(Method):
         """Multiply by the scales of a checkpoint."""
         scales = {name: LayerScales(*layer) for name, layer in state["scales"].items()}
         self.scaling = RepOptScaling(self._model, self._optimizer, scales)
+
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """The convolutions that the search replaces; the network itself stays plain."""
+        return Participation(reasons=RepOptSearch.participation(model, input_size).reasons, trained=model)

@@ -9,15 +9,25 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from spatialgrad.sgs.layers import select_convolutions
 from spatialgrad.sgs.live import Live
 from spatialgrad.sgs.measure import Measure
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.sgs.scaling import scaling_from_ratios
-from spatialgrad.train.config.validation import as_config_error
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.methods.base import NOTHING, EpochContext, Method, StepContext, Update
+from spatialgrad.train.flags import as_config_error
+from spatialgrad.train.methods.base import (
+    NOTHING,
+    EpochContext,
+    Method,
+    Participation,
+    StepContext,
+    Update,
+    all_convolutions,
+    describe_kernel,
+)
 from spatialgrad.train.methods.controls import control_scalings
-from spatialgrad.train.runs.folder import SCALINGS
+from spatialgrad.train.run import SCALINGS
 
 
 class MutualInformationScaling(Method):
@@ -62,12 +72,17 @@ class MutualInformationScaling(Method):
         self.sgs.set_scalings(control_scalings(self.config.scaling.control, new, self.config.seed))
         return self._logged()
 
-    def inaction(self) -> str | None:
+    @property
+    def busy(self) -> bool:
+        """Whether a live update is in progress: a state that is saved inside one begins it again."""
+        return bool(getattr(self.sgs, "updating", False))
+
+    def no_effect_reason(self) -> str | None:
         """No update is due if the warm-up lasts as long as the training."""
         warmup, epochs = self.config.scaling.warmup, self.config.budget.epochs
         if warmup < epochs:
             return None
-        return f"no scaling is measured, as --scaling.warmup is {warmup} and --epochs is {epochs}"
+        return f"the warm-up (--scaling.warmup {warmup}) is as long as the training (--epochs {epochs})"
 
     def after_step(self, context: StepContext) -> Mapping[str, Any]:
         """Log the scalings if a live update has ended with this step."""
@@ -92,6 +107,13 @@ class MutualInformationScaling(Method):
             log["skipped"] = self.sgs.skipped
         return Update(log=log)
 
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """The convolutions whose gradients are scaled."""
+        _, skipped = select_convolutions(model)
+        reasons = {name: skipped.get(name, "") for name in all_convolutions(model)}
+        return Participation(reasons=reasons | skipped, trained=model)
+
 
 class AutocorrelationScaling(MutualInformationScaling):
     """Scalings from the linear correlation of neighbouring pixels."""
@@ -109,11 +131,21 @@ class StaticScaling(MutualInformationScaling):
         super().attach(model, optimizer)
         self.sgs.set_scalings(scaling_from_ratios(self.config.scaling.alpha, self.config.scaling.beta))
 
-    def inaction(self) -> str | None:
+    def no_effect_reason(self) -> str | None:
         """The scalings act from the first step, unless they are ones."""
         ones = self.config.scaling.alpha == self.config.scaling.beta == 1
-        return "all scalings are 1, as --scaling.alpha and --scaling.beta are 1" if ones else None
+        return "all scalings are 1 (--scaling.alpha 1, --scaling.beta 1)" if ones else None
 
     def before_epoch(self, context: EpochContext) -> Update:
         """Log the scalings once; nothing is measured."""
         return self._logged() if context.epoch == 0 else NOTHING
+
+    @classmethod
+    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
+        """The 3×3 convolutions alone."""
+        reasons = dict(super().participation(model, input_size).reasons)
+        for name, convs in select_convolutions(model)[0].items():
+            size = convs[0].kernel_size
+            if size != (3, 3) and not reasons[name]:
+                reasons[name] = f"{describe_kernel(size)} kernel: only 3×3 kernels have this scaling"
+        return Participation(reasons=reasons, trained=model)

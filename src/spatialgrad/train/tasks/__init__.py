@@ -1,6 +1,6 @@
 """The tasks by name; all of them implement the interface `Task`."""
 
-from spatialgrad.train.config.options import TASK_NAMES
+from spatialgrad.train.config import TASK_NAMES
 from spatialgrad.train.tasks.base import Task
 from spatialgrad.train.tasks.classification import Classification
 from spatialgrad.train.tasks.pose import Pose

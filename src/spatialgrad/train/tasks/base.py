@@ -1,18 +1,29 @@
-"""The interface of a task to the engine: data, network, loss and metrics."""
+"""The interface of a task to the training loop: data, network, loss and metrics."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.data.batches import batch_bounds, eval_batches, train_batches
-from spatialgrad.train.config.groups import TrainConfig
-from spatialgrad.train.runs.predictions import Gallery
-from spatialgrad.train.tasks.network import build_network
+from spatialgrad.data.batches import Loader, batch_bounds
+from spatialgrad.data.classification import ImageDataset
+from spatialgrad.data.pose import PoseDataset
+from spatialgrad.data.segmentation import SegmentationDataset
+from spatialgrad.data.splits import random_indices
+from spatialgrad.models import ModelError, create_model
+from spatialgrad.models.external import describe_error
+from spatialgrad.torch_utils.modules import quiet_evaluation
+from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.examples import Gallery
+from spatialgrad.train.flags import flag
+
+D = TypeVar("D", SegmentationDataset, PoseDataset, ImageDataset[Any])
 
 Sums = dict[str, Tensor]
 """Totals that add up over batches and processes; `Task.metrics` turns them into averages."""
@@ -41,6 +52,7 @@ class Task(ABC):
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
+        self._loader: Loader[Any] | None = None
 
     @property
     def description(self) -> str:
@@ -78,15 +90,22 @@ class Task(ABC):
         """
         return build_network(config.model, num_classes=num_classes, in_channels=input_size[0], pretrained=pretrained)
 
-    def build_model(self) -> nn.Module:
-        """A new network for the data set; a function of torch's seed."""
-        return self.create_network(self.config, num_classes=self.num_classes, input_size=self.input_size)
-
-    def build_pretrained(self) -> nn.Module:
-        """As `build_model`, with the pre-trained weights of the network's library."""
+    def build_model(self, *, pretrained: bool = False) -> nn.Module:
+        """A new network for the data set; a function of torch's seed, or with the weights of the network's library."""
         return self.create_network(
-            self.config, num_classes=self.num_classes, input_size=self.input_size, pretrained=True
+            self.config, num_classes=self.num_classes, input_size=self.input_size, pretrained=pretrained
         )
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """What turns images into inputs and outputs into names: part of every export."""
+        dataset = self.dataset
+        return {"mean": list(dataset.mean), "std": list(dataset.std), "classes": list(self.class_names)}
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """What the outputs of the network stand for."""
+        return tuple(map(str, range(self.num_classes)))
 
     def steps_per_epoch(self, world_size: int) -> int:
         """Number of batches of each process in an epoch."""
@@ -98,26 +117,45 @@ class Task(ABC):
         return last - first
 
     def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
-        """The bounds (first, last + 1) of each batch of an epoch."""
-        data = self.config.data
-        return batch_bounds(len(self.dataset.train), data.batch_size, world_size=world_size, drop_last=data.drop_last)
+        """The bounds (first, last + 1) of each batch of an epoch.
+
+        Raises:
+            ConfigError: If there is no batch, or it cannot be shared by all processes.
+        """
+        data, number = self.config.data, len(self.dataset.train)
+        if data.batch_size % world_size:
+            raise ConfigError(
+                f"{flag('data.batch_size')} {data.batch_size} must be a multiple of the number of processes, "
+                f"{world_size}"
+            )
+        if min(number, self.num_test) < world_size:
+            raise ConfigError(
+                f"{self.description} has {number} training and {self.num_test} test images, too few for {world_size} "
+                f"processes; use a smaller {flag('machine.devices')}, or a larger {flag('data.limit')} or "
+                f"{flag('data.test_limit')}"
+            )
+        bounds = batch_bounds(number, data.batch_size, world_size=world_size, drop_last=data.drop_last)
+        if not bounds:
+            raise ConfigError(
+                f"--data.drop-last drops the only batch: {self.description} has {number} training images, fewer than "
+                f"{flag('data.batch_size')} {data.batch_size}. Use --data.no-drop-last or a smaller batch"
+            )
+        return bounds
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """The batches of an epoch from number `start`; a function of seed, epoch and rank."""
-        return train_batches(
-            self.dataset,
+        return self._loader_for(rank, world_size).train_batches(
             self.config.data.batch_size,
             seed=self.config.seed,
             epoch=epoch,
             augmentation=self.augmentation,
             start=start,
             drop_last=self.config.data.drop_last,
-            **self._loading(rank, world_size),
         )
 
     def eval_batches(self, *, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """The test batches: every image once, over all processes."""
-        return eval_batches(self.dataset, self.eval_batch_size(world_size), **self._loading(rank, world_size))
+        return self._loader_for(rank, world_size).eval_batches(self.eval_batch_size(world_size))
 
     def eval_batch_size(self, world_size: int) -> int:
         """Number of images in a test batch, summed over all processes."""
@@ -157,9 +195,84 @@ class Task(ABC):
         """Number of images in a batch."""
         return len(batch[0])
 
-    def _loading(self, rank: int, world_size: int) -> dict[str, Any]:
-        workers = self.config.machine.workers
-        return {"rank": rank, "world_size": world_size, "device": self.device, "workers": workers}
+    def _loader_for(self, rank: int, world_size: int) -> Loader[Any]:
+        """The loader of all batches: its workers start once."""
+        if self._loader is None or (self._loader.rank, self._loader.world_size) != (rank, world_size):
+            workers = self.config.machine.workers
+            self._loader = Loader(self.dataset, rank=rank, world_size=world_size, device=self.device, workers=workers)
+        return self._loader
+
+
+def build_network(
+    config: ModelConfig, *, num_classes: int | None, in_channels: int, pretrained: bool = False
+) -> nn.Module:
+    """Build the network that a config names.
+
+    Args:
+        config: Of the network.
+        num_classes: Number of outputs; by default the network's own.
+        in_channels: Number of channels of the images.
+        pretrained: Load pre-trained weights. Not for a network whose weights are loaded from a checkpoint next.
+
+    Raises:
+        ConfigError: If it cannot be built; the message names the flag at fault.
+    """
+    options = config.parsed_options
+    try:
+        return create_model(
+            config.name,
+            num_classes=num_classes,
+            width=config.width,
+            in_channels=in_channels,
+            pretrained=pretrained,
+            **options,
+        )
+    except ModelError as error:
+        typed = {
+            "pretrained": flag("model.pretrained"),
+            "options": " ".join((flag("model.options"), *config.options)),
+        }
+        where = typed.get(error.argument, f"{flag('model.name')} {config.name}")
+        raise ConfigError(f"{where}: {error}") from error
+    except (TypeError, ValueError) as error:
+        if not options:
+            raise
+        # Of a network of the package, whose class does not take these options.
+        given, reason = " ".join(config.options), describe_error(error)
+        raise ConfigError(f"{flag('model.options')} {given}: {config.name} does not accept this ({reason})") from error
+
+
+def check_output(config: TrainConfig, model: nn.Module, num_classes: int, input_size: tuple[int, ...]) -> None:
+    """Raise unless a network returns one number per class for images of this size, in training and in evaluation.
+
+    Statistics of the network's normalization may change.
+
+    Args:
+        config: Of the run.
+        model: The network.
+        num_classes: Number of outputs that it must have.
+        input_size: Shape of one image.
+    """
+    name, shape = f"{flag('model.name')} {config.model.name}", " × ".join(map(str, input_size))
+    images = torch.zeros(2, *input_size)
+    try:
+        with torch.no_grad():
+            outputs = [model.train()(images)]
+        with quiet_evaluation(model):
+            outputs.append(model(images))
+    except Exception as error:  # it is not our code
+        raise ConfigError(
+            f"{name} does not accept images of {shape} ({describe_error(error)}); try another {flag('data.image_size')}"
+            f" or {flag('model.options')}"
+        ) from error
+    for output in outputs:
+        if not isinstance(output, Tensor):
+            raise ConfigError(f"{name} must return one tensor of logits, not {type(output).__name__}")
+        if tuple(output.shape) != (2, num_classes):
+            raise ConfigError(
+                f"{name} must return {num_classes} numbers per image, one for each class; for 2 images of {shape}, its "
+                f"output has the shape {tuple(output.shape)}"
+            )
 
 
 def total(value: Tensor) -> Tensor:
@@ -172,3 +285,48 @@ def add_(sums: Sums, more: Sums) -> None:
     """Add totals to totals, in place."""
     for name, value in more.items():
         sums[name] = sums[name] + value if name in sums else value
+
+
+def subset_of(dataset: D, config: DataConfig) -> D:
+    """Apply `validation`, `limit` and `test_limit` to a data set, and mention them in its description.
+
+    Raises:
+        ConfigError: If the data set has too few images.
+    """
+    if config.validation:
+        count, number = len(dataset.train), round(config.validation * len(dataset.train))
+        if not 0 < number < count:
+            raise ConfigError(
+                f"--data.validation {config.validation} holds out {number} of the {count} training images of "
+                f"{dataset.name}; it must leave some of them, but not all"
+            )
+        stay, held_out = random_indices(count, number, seed=config.split_seed)
+        told = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
+        dataset = replace(
+            dataset,
+            description=f"{dataset.description}, {told}",
+            train=dataset.train.select(stay),
+            test=dataset.train.select(held_out),
+        )
+    return limited(dataset, config, lambda images, limit: random_indices(len(images), limit, seed=config.split_seed)[1])
+
+
+def limited(dataset: D, config: DataConfig, choose: Callable[[Any, int], Tensor]) -> D:
+    """Apply `limit` and `test_limit` to a data set, and mention them in its description.
+
+    Args:
+        dataset: With the splits `train` and `test`.
+        config: Number of images of each split.
+        choose: Called with a split and a number of images; returns their indices.
+
+    Raises:
+        ConfigError: If the data set has too few images.
+    """
+    for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
+        images: Any = getattr(dataset, split)
+        if limit is not None and limit > len(images):
+            raise ConfigError(f"{flag(f'data.{field}')} {limit}: {dataset.name} has only {len(images)} {split} images")
+        if limit is not None and limit < len(images):
+            description = f"{dataset.description}, {limit:,} {split} images"
+            dataset = replace(dataset, description=description, **{split: images.select(choose(images, limit))})
+    return dataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,10 +18,9 @@ from spatialgrad.data import (
     stratified_indices,
     validation_split,
 )
-from spatialgrad.train.config.groups import DataConfig, TrainConfig
-from spatialgrad.train.config.validation import require
-from spatialgrad.train.tasks.base import Sums, Task, total
-from spatialgrad.train.tasks.parts import limited
+from spatialgrad.train.config import DataConfig, TrainConfig
+from spatialgrad.train.flags import as_config_error, flag, require
+from spatialgrad.train.tasks.base import Sums, Task, limited, total
 
 LARGEST_ON_DEVICE = 2 << 30
 """Maximum number of bytes of a data set that is kept on the GPU, where its batches are then assembled."""
@@ -48,6 +48,11 @@ class Classification(Task):
     def num_classes(self) -> int:
         """Number of classes."""
         return self.dataset.num_classes
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Names of the classes."""
+        return self.dataset.class_names
 
     def eval_batch_size(self, world_size: int) -> int:
         """Twice the training batch on a GPU."""
@@ -78,7 +83,8 @@ def load_images(config: DataConfig) -> ImageDataset[Any]:
     require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
     dataset = load_dataset(config.name, config.root, image_size=cast("int | None", size))
     if config.validation:
-        dataset = validation_split(dataset, config.validation, seed=config.split_seed)
+        with as_config_error(f"{flag('data.validation')} {config.validation}: "):
+            dataset = validation_split(dataset, config.validation, seed=config.split_seed)
 
     def choose(images: Any, limit: int) -> Tensor:
         """Equal shares of all classes."""
@@ -105,5 +111,6 @@ def _sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Sums:
     return {
         "loss": total(loss) * len(labels),
         "correct": (logits.detach().argmax(1) == labels).sum(),
-        "images": torch.tensor(len(labels), device=labels.device),
+        # Made on the device: a copy from the CPU would wait for it.
+        "images": torch.full((), len(labels), device=labels.device),
     }

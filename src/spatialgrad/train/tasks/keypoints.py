@@ -72,7 +72,7 @@ def from_map(places: Tensor, stride: int) -> Tensor:
     return (places + 0.5) * stride - 0.5
 
 
-def usual_sigma(side: int) -> float:
+def default_sigma(side: int) -> float:
     """The default sigma: 2 for 64 × 64 maps, in proportion for other sizes, and at least 1."""
     return max(1.0, side / 32)
 

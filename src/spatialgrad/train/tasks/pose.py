@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,21 +13,20 @@ from spatialgrad.data.augment import normalize
 from spatialgrad.data.pose import PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.models.pose_resnet import MAP_STRIDE
-from spatialgrad.train.config.groups import DataConfig, TrainConfig
-from spatialgrad.train.config.validation import require
-from spatialgrad.train.runs.predictions import Gallery, Pictures
-from spatialgrad.train.tasks.base import Sums, Task, total
+from spatialgrad.train.config import DataConfig, TrainConfig
+from spatialgrad.train.examples import Gallery, Pictures
+from spatialgrad.train.flags import require
+from spatialgrad.train.tasks.base import Sums, Task, subset_of, total
 from spatialgrad.train.tasks.keypoints import (
     LEGEND,
     count_right,
     decode,
+    default_sigma,
     draw_skeleton,
     encode,
     mean_over_joints,
     to_map,
-    usual_sigma,
 )
-from spatialgrad.train.tasks.parts import part_of
 
 DIVISOR = 32
 """The sides of images are multiples of this, the total stride of the backbone."""
@@ -41,7 +41,7 @@ class Pose(Task):
         self.size = self.dataset.image_size
         self.skeleton = self.dataset.skeleton
         self.headline = self.skeleton.metric
-        self.sigma = config.pose.sigma or usual_sigma(self.size // MAP_STRIDE)
+        self.sigma = config.pose.sigma or default_sigma(self.size // MAP_STRIDE)
         self.augmentation = (
             PoseAugmentation(scale=config.pose.scale, rotation=config.pose.rotation) if config.data.augment else None
         )
@@ -55,6 +55,11 @@ class Pose(Task):
     def num_classes(self) -> int:
         """Number of joints, each with a heat map."""
         return self.skeleton.num_joints
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Names of the joints."""
+        return self.skeleton.joints
 
     def loss(self, model: nn.Module, batch: Any) -> tuple[Tensor, Sums]:
         """Mean squared error of the heat maps of visible joints."""
@@ -117,7 +122,8 @@ class Pose(Task):
             "loss": total(loss) * len(images),
             "right": right,
             "scored": scored,
-            "images": torch.tensor(len(images), device=images.device),
+            # Made on the device: a copy from the CPU would wait for it.
+            "images": torch.full((), len(images), device=images.device),
         }
 
 
@@ -127,4 +133,4 @@ def load_people(config: DataConfig) -> PoseDataset:
     size = dataset.image_size if config.image_size is None else config.image_size
     valid = isinstance(size, int) and size % DIVISOR == 0
     require(valid, "data.image_size", size, f"must be one multiple of {DIVISOR} for pose")
-    return part_of(replace(dataset, image_size=cast("int", size)), config)
+    return subset_of(replace(dataset, image_size=cast("int", size)), config)

@@ -5,6 +5,7 @@ The metrics come from one confusion matrix over all pixels of all test images, w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,10 @@ from spatialgrad.data.registry import load_for
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset
 from spatialgrad.data.warp import STILL, Geometry, Size
 from spatialgrad.torch_utils.distributed import all_reduce_
-from spatialgrad.train.config.groups import DataConfig, TrainConfig
+from spatialgrad.train.config import DataConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.runs.predictions import Gallery, Pictures
-from spatialgrad.train.tasks.base import Sums, Task, total
-from spatialgrad.train.tasks.parts import part_of
+from spatialgrad.train.examples import Gallery, Pictures
+from spatialgrad.train.tasks.base import Sums, Task, subset_of, total
 
 LARGEST_SHOWN = 512
 """Maximum side of example pictures in pixels: full-size street scenes would make reports too large to open."""
@@ -48,6 +48,11 @@ class Segmentation(Task):
     def num_classes(self) -> int:
         """Number of classes."""
         return self.dataset.num_classes
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """Names of the classes."""
+        return tuple(self.dataset.classes)
 
     def cut_into_batches(self, world_size: int) -> tuple[tuple[int, int], ...]:
         """The bounds of each batch; at least two images per process."""
@@ -130,7 +135,7 @@ def load_masks(config: DataConfig) -> SegmentationDataset:
     if config.image_size is not None:
         size: Size = config.image_size if isinstance(config.image_size, tuple) else (config.image_size,) * 2
         dataset = dataset.with_crop_size(size)
-    return part_of(dataset, config)
+    return subset_of(dataset, config)
 
 
 def cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
@@ -145,11 +150,13 @@ def cross_entropy(logits: Tensor, masks: Tensor) -> Tensor:
 
 def confusion_matrix(predicted: Tensor, masks: Tensor, num_classes: int) -> Tensor:
     """Counts of labelled pixels by true class (rows) and predicted class (columns), int64."""
-    from torchmetrics.functional.classification import multiclass_confusion_matrix
-
-    return multiclass_confusion_matrix(
-        predicted, masks, num_classes=num_classes, ignore_index=IGNORE, validate_args=False
-    ).long()
+    # Unlabelled pixels are counted in one more row, which is left out: both to select pixels and torch.bincount, which
+    # looks for the largest value, would make a GPU wait.
+    rows = torch.where(masks != IGNORE, masks, num_classes)
+    index = (rows * num_classes + predicted).flatten()
+    counts = torch.zeros((num_classes + 1) * num_classes, dtype=torch.int64, device=index.device)
+    counts.scatter_add_(0, index, torch.ones_like(index))
+    return counts[: num_classes**2].view(num_classes, num_classes)
 
 
 def scores(confusion: Tensor) -> dict[str, float]:

@@ -1,1 +1,0 @@
-"""The config of a training: groups of fields, their checks, and JSON."""
