@@ -36,7 +36,7 @@ from support.compiling import INDUCTOR
 APPLY = ["gradient", "update"]
 
 # Scaling the gradient of an adaptive optimizer has hardly any effect; that it is done right is tested all the same.
-pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* normalizes the gradient:spatialgrad.NoEffectWarning")
 
 # Those of the paper, and the two that most people use today.
 OPTIMIZERS = {

@@ -159,7 +159,7 @@ class SpatialGradientScaling:
 
     @property
     def updating(self) -> bool:
-        """Whether a live update is under way; a state saved now begins it again."""
+        """Whether a live update has gathered something; a state saved now would begin that update again."""
         return any(hook.live is not None and hook.live.updating for hook in self._hooks)
 
     @property

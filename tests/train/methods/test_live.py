@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from spatialgrad.train import resume
+from spatialgrad.train import InterruptedTraining, resume
+from spatialgrad.train.checkpoint import CHECKPOINT, read_checkpoint
 from spatialgrad.train.jsonfiles import read_lines
 from support.training import (
     SILENT,
@@ -14,6 +15,7 @@ from support.training import (
     codes,
     kill,
     quietly,
+    request_stop,
     start_ranks,
     tiny,
     train_quietly,
@@ -40,8 +42,18 @@ def test_epochs_become_steps(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["sgs", "sgs-autocorrelation"])
-def test_resuming_in_the_middle_of_an_update(method, tmp_path):
-    assert_resumes(lambda out: tiny(out, method, **LIVE), tmp_path, 5, 6, 7, 8, 9, 12)
+def test_resuming_before_and_after_an_update(method, tmp_path):
+    assert_resumes(lambda out: tiny(out, method, **LIVE), tmp_path, 5, 9, 15)
+
+
+def test_a_signal_within_an_update_is_answered_at_its_end(tmp_path):
+    quietly(tiny(tmp_path / "whole", "sgs", **LIVE))
+    config = tiny(tmp_path / "run", "sgs", **LIVE)
+    with at_step(7, request_stop), pytest.raises(InterruptedTraining):
+        quietly(config)
+    assert read_checkpoint(config.folder / CHECKPOINT)["step"] == 9
+    resume(config.folder, console=SILENT)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_killed_in_the_middle_of_an_update(tmp_path):
