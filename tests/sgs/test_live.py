@@ -282,7 +282,9 @@ for _ in range(2):
 """
         command = [sys.executable, "-c", code]
         run = subprocess.run(command, capture_output=True, text=True, env=python_environment(), check=True)
-        assert "NoEffectWarning: Spatial gradient scaling had no effect: the first update was not finished" in run.stderr
+        assert (
+            "NoEffectWarning: Spatial gradient scaling had no effect: the first update was not finished" in run.stderr
+        )
         assert "Traceback" not in run.stderr
         assert "Exception ignored" not in run.stderr
 

@@ -209,7 +209,7 @@ def with_nan(x):
 CANNOT = {
     "constant": (lambda: [torch.zeros(4, 3, 12, 12)], None, "0 have constant inputs and keep"),
     "nan": (lambda: [images(), with_nan(images())], None, "0, 3 had NaN or infinite inputs and keep"),
-    "not called": (lambda: [images()], lambda m, x: (m[3](torch.rand(4, 8, 9, 9))), "0 were not called"),
+    "not called": (lambda: [images()], lambda m, x: m[3](torch.rand(4, 8, 9, 9)), "0 were not called"),
 }
 
 
@@ -366,9 +366,7 @@ class TestNothingElseChanges:
         def orders(update):
             torch.manual_seed(5)
             _, _, sgs = build()
-            loader = DataLoader(
-                TensorDataset(images(32), torch.arange(32)), 8, shuffle=True, num_workers=workers
-            )
+            loader = DataLoader(TensorDataset(images(32), torch.arange(32)), 8, shuffle=True, num_workers=workers)
             seen = []
             for _ in range(2):
                 if update:
