@@ -68,13 +68,7 @@ class TestWaiting:
         assert sgs.num_updates == 1
         assert waits == [0, 0, 0, 0, 0, len(layers), 0, 0]
 
-    @pytest.mark.parametrize(
-        ("apply", "more"),
-        [
-            ("gradient", ["_foreach_mul_"]),
-            ("update", ["_foreach_copy_", "_foreach_sub_", "_foreach_mul_", "_foreach_add_"]),
-        ],
-    )
+    @pytest.mark.parametrize(("apply", "more"), [("gradient", "mul"), ("update", "copy sub mul add")])
     def test_a_step_has_few_operations_whatever_the_number_of_layers(self, apply, more):
         model, optimizer, _ = build(apply=apply)
         plain, other, sgs = build(apply=apply)
@@ -84,7 +78,7 @@ class TestWaiting:
             _, reference = step(plain, other, images())
         for name in reference:
             operations.remove(name)
-        assert [name.split(".")[1] for name in operations] == more
+        assert [name.split(".")[1] for name in operations] == [f"_foreach_{name}_" for name in more.split()]
 
 
 class TestDevices:

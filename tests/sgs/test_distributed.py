@@ -196,13 +196,9 @@ def test_a_trouble_of_one_process_is_known_to_all_and_they_go_on(ranks, trouble,
     assert other[1:] == troubled[1:] == (True, True)
 
 
-def update_without_batches(how):
-    return build(how)[2].update([])
-
-
 @pytest.mark.parametrize("how", WRAPPERS)
 def test_no_batch_on_any_process(ranks, how):
-    for result in ranks.run(update_without_batches, how):
+    for result in ranks.run(update, ([], []), how, {}):
         assert result == Failure("ValueError", "The loader is empty: there is no batch to measure.")
 
 
@@ -408,32 +404,10 @@ def train_around_updates(how, spread):
 
 
 @pytest.mark.bits
-@pytest.mark.parametrize("spread", ["uneven", "nothing for one"])
 @pytest.mark.parametrize("how", ["ddp", SHARDED])
-def test_updates_leave_the_training_as_it_was(ranks, how, spread):
-    for plain, measured in ranks.values(train_around_updates, how, SPREADS[spread]):
+def test_updates_leave_the_training_as_it_was(ranks, how):
+    for plain, measured in ranks.values(train_around_updates, how, SPREADS["nothing for one"]):
         assert same_matrices(plain, measured)
-
-
-def resume(how):
-    """The state of one training, taken over by another."""
-    _, _, sgs = build(how)
-    sgs.update(own_share(([0, 1], [2])))
-    _, _, fresh = build(how)
-    fresh.load_state_dict(copy.deepcopy(sgs.state_dict()))
-    return sgs.scalings, fresh.scalings, sgs.dependence, fresh.dependence
-
-
-@pytest.mark.bits
-@pytest.mark.parametrize("how", WRAPPERS)
-def test_the_state_is_whole_on_every_process(ranks, how):
-    sgs = build()[2]
-    sgs.update([images(seed=number) for number in range(3)])
-    for G, restored_G, S, restored_S in ranks.values(resume, how):
-        assert same_matrices(G, restored_G)
-        assert same_matrices(G, sgs.scalings)
-        assert same_matrices(S, restored_S)
-        assert same_matrices(S, sgs.dependence)
 
 
 # Live updates
@@ -498,16 +472,18 @@ def train_and_resume(how, stop):
     optimizer.load_state_dict(own[1])
     sgs.load_state_dict(torch.load(io.BytesIO(everyone[0]), weights_only=True))
     train_(model, optimizer, data[stop : STEPS + (stop == 4)])  # an update that begins again takes longer
-    return sgs.scalings, sgs.num_updates
+    return sgs.scalings, sgs.num_updates, sgs.dependence
 
 
 @pytest.mark.parametrize("how", ["ddp", SHARDED])
 @pytest.mark.parametrize("stop", [2, 4, 6])  # as an update begins, in its middle, after it
 def test_live_updates_resume_from_the_state_of_the_first_process(ranks, how, stop):
     whole = ranks.values(train_live, how, {})[0][0]
-    (mine, updates), (other, _) = ranks.values(train_and_resume, how, stop)
+    (mine, updates, S), (other, _, other_S) = ranks.values(train_and_resume, how, stop)
     assert updates == 1
     assert same_matrices(mine, other)
+    assert same_matrices(S, other_S)
+    assert set(S) == set(LAYERS)
     assert same_matrices(mine, whole) == (stop != 4)
 
 

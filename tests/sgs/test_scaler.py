@@ -73,7 +73,7 @@ class TestAttaching:
 
     @pytest.mark.parametrize(("optimizer", "error"), [(3, TypeError), ([], ValueError)])
     def test_no_optimizer(self, optimizer, error):
-        with pytest.raises(error, match="got int|list is empty"):
+        with pytest.raises(error, match=r"got int|list is empty"):
             SpatialGradientScaling(small_net(), optimizer)
 
 

@@ -80,7 +80,7 @@ def scale_by_hand_(model, scalings):
 
 @torch.no_grad()
 def scale_update_by_hand_(model, old, scalings, optimizer):
-    """What must happen to the weights after a step, given the model before it: decay beside the update is not scaled."""
+    """What must happen to the weights after a step, given the model before it; decoupled decay is not scaled."""
     settings = optimizer.param_groups[0]
     decay = settings["lr"] * settings["weight_decay"] if isinstance(optimizer, torch.optim.AdamW) else 0
     for name, G in scalings.items():
