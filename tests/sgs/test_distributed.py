@@ -1,7 +1,8 @@
-"""Two real processes: one scaling for all, computed from all; nobody hangs, and nothing is pickled."""
+"""Real processes: one scaling for all, computed from all; nobody hangs, and nothing is pickled."""
 
 import contextlib
 import copy
+import io
 import math
 import re
 from unittest import mock
@@ -13,21 +14,32 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from spatialgrad import SpatialGradientScaling
-from support.common import STEPS_ALIKE, TinyNet, images, loss_of, same_matrices, some_scalings, step_by_hand_
+from spatialgrad import Live, SpatialGradientScaling
+from support.common import (
+    MATRICES_ALIKE,
+    STEPS_ALIKE,
+    TinyNet,
+    close_matrices,
+    images,
+    loss_of,
+    same_matrices,
+    some_scalings,
+    step_by_hand_,
+    train_,
+)
+from support.live import SCHEDULE, STEPS, hooks_on, recording, scalings_by_hand
 from support.ranks import Failure
 
-pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(300)]
 
 # How the batches 0, 1, 2, … are spread over the two processes.
 SPREADS = {"even": ([0, 1], [2, 3]), "uneven": ([0, 1, 2], [3]), "nothing for one": ([], [0, 1])}
-FULLY_SHARD = pytest.param(
-    "fully_shard",
-    marks=pytest.mark.skipif(
-        not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards on GPUs only, as 2.6 does"
-    ),
+NO_FSDP = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards on GPUs only, as 2.6 does"
 )
-WRAPPERS = ["plain", "ddp", FULLY_SHARD]
+SHARDED = pytest.param("fully_shard", marks=NO_FSDP)
+WRAPPERS = ["plain", "ddp", SHARDED]
+LAYERS = ("first", "wide", "last", "narrow")
 
 
 class OddNet(nn.Module):
@@ -64,86 +76,130 @@ def build(how="plain", net=OddNet, **settings):
     return model, optimizer, SpatialGradientScaling(model, optimizer, **settings)
 
 
-def whole(tensor):
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
 def weights_of(model):
-    return {name.removeprefix("module."): whole(p.detach()).clone() for name, p in model.named_parameters()}
+    whole = {name: p.full_tensor() if hasattr(p, "full_tensor") else p for name, p in model.named_parameters()}
+    return {name.removeprefix("module."): p.detach().clone() for name, p in whole.items()}
 
 
 def own_share(spread):
     return [images(seed=number) for number in spread[dist.get_rank()]]
 
 
-# What the processes run
-
-
-def update(spread, how, settings):
-    _, _, sgs = build(how, **settings)
-    return sgs.update(own_share(spread))
-
-
-def update_with_own_settings(by_rank):
-    """Processes whose settings differ, and then the same ones with the same settings."""
-    settings = dict(by_rank[dist.get_rank()])
-    if "exclude" in settings:
-        name = settings["exclude"]
-        settings["exclude"] = lambda other, _: other == name
-    _, _, sgs = build(**settings)
+def outcome_of(action):
     try:
-        sgs.update(own_share(SPREADS["even"]))
-        outcome = "no error"
-    except Exception as error:
-        outcome = f"{type(error).__name__}: {error}"
-    return outcome, sgs.num_updates, build()[2].update(own_share(SPREADS["even"]))
-
-
-def update_with(trouble, how):
-    """One process meets a trouble of its own; then both go on together."""
-    model, _, sgs = build(how)
-    good = own_share(([0, 1], [2, 3]))
-    before = sgs.update(good)
-    bad = {
-        "fails in its forward pass": lambda: [good[0], (torch.rand(2, 7, 10, 10), None)],
-        "fails while it loads": broken_loader,
-        "fails before its first batch": lambda: 3,
-        "fails in a one-shot iterator": lambda: iter(broken_loader()),
-        "has maps that are too small": lambda: [(torch.rand(2, 3, 4, 3), None)],
-        "meets a NaN": lambda: [good[0], (torch.full_like(good[1][0], math.nan), None)],
-        "has fewer batches and takes warnings for errors": lambda: BatchLoader(good),
-    }
-    data = bad[trouble]() if dist.get_rank() == 1 else BatchLoader(good, 3)
-    try:
-        sgs.update(data, batches=3)
-        outcome = "no error"
-    except Exception as error:
-        outcome = f"{type(error).__name__}: {error}"
-    untouched = same_matrices(sgs.scalings, before) and all(module.training for module in model.modules())
-    return outcome, untouched, same_matrices(sgs.update(good), before)
+        action()
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
 class BatchLoader:
     """Batches over and over, up to a number of them: unlike a list, it may have fewer than were asked for."""
 
-    def __init__(self, batches, number=None):
-        self.batches, self.number = batches, number or len(batches)
+    def __init__(self, batches, number=None, error=None):
+        self.batches, self.number, self.error = batches, number or len(batches), error
 
     def __iter__(self):
-        return iter((self.batches * self.number)[: self.number])
+        yield from (self.batches * self.number)[: self.number]
+        if self.error:
+            raise self.error
 
 
-def broken_loader():
-    class Broken:
-        def __iter__(self):
-            yield images()
-            raise OSError("the disk is gone")
-
-    return Broken()
+# Updates
 
 
-def update_without_batches(how):
-    return build(how)[2].update([])
+def update(spread, how, settings):
+    return build(how, **settings)[2].update(own_share(spread))
+
+
+def alone(spread, **settings):
+    """One process that sees the batches of all."""
+    return build(**settings)[2].update([images(seed=number) for share in spread for number in share])
+
+
+@pytest.mark.bits
+@pytest.mark.parametrize(
+    ("spread", "how", "settings"),
+    [
+        ("even", "plain", {}),
+        ("even", "ddp", {}),
+        pytest.param("even", "fully_shard", {}, marks=NO_FSDP),
+        ("uneven", "ddp", {}),
+        pytest.param("uneven", "fully_shard", {"max_channels": 2}, marks=NO_FSDP),
+        ("nothing for one", "plain", {}),
+        pytest.param("nothing for one", "fully_shard", {}, marks=NO_FSDP),
+        ("uneven", "plain", {"drop_near": True}),
+        ("nothing for one", "plain", {"drop_near": True}),
+        ("uneven", "plain", {"bins": 12}),
+        ("uneven", "plain", {"measure": "autocorrelation"}),
+        ("nothing for one", "plain", {"measure": "autocorrelation"}),
+    ],
+)
+def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how, settings):
+    first, second = ranks.values(update, SPREADS[spread], how, settings)
+    assert same_matrices(first, second)
+    assert set(first) == set(LAYERS)
+    assert not any(torch.equal(G, torch.ones_like(G)) for G in first.values())
+    expected = alone(SPREADS[spread], **settings)
+    if "measure" in settings:  # sums in another order
+        assert close_matrices(first, expected, {"atol": 1e-6, "rtol": 1e-6})
+    else:
+        assert same_matrices(first, expected)
+
+
+def update_with(trouble, how):
+    """One process meets a trouble of its own; then both go on together."""
+    model, _, sgs = build(how)
+    good = own_share(SPREADS["even"])
+    before = sgs.update(good)
+    troubles = {
+        "forward": lambda: [good[0], (torch.rand(2, 7, 10, 10), None)],
+        "loader": lambda: BatchLoader(good[:1], error=OSError("the disk is gone")),
+        "iterator": lambda: iter(BatchLoader(good[:1], error=OSError("the disk is gone"))),
+        "data": lambda: 3,
+        "interrupt": lambda: BatchLoader(good[:1], error=KeyboardInterrupt("Ctrl-C")),
+        "nan": lambda: [good[0], (torch.full_like(good[1][0], math.nan), None)],
+        "fewer": lambda: BatchLoader(good),
+    }
+    data = troubles[trouble]() if dist.get_rank() == 1 else BatchLoader(good, 3)
+    outcome = outcome_of(lambda: sgs.update(data, batches=3))
+    untouched = all(module.training for module in model.modules())
+    untouched &= trouble == "fewer" or same_matrices(sgs.scalings, before)
+    return outcome, untouched, same_matrices(sgs.update(good), before)
+
+
+OTHER_FAILED = "RuntimeError: Another process failed while measuring its batches; see its error."
+NAN = "NoEffectWarning: Convolutions first, wide, last, narrow had NaN or infinite inputs and keep their scalings."
+
+
+@pytest.mark.parametrize(
+    ("trouble", "how", "its_error", "other_error"),
+    [
+        ("forward", "plain", "RuntimeError: .*channels", OTHER_FAILED),
+        ("forward", "ddp", "RuntimeError: .*channels", OTHER_FAILED),
+        pytest.param("forward", "fully_shard", "RuntimeError: .*channels", OTHER_FAILED, marks=NO_FSDP),
+        ("loader", "plain", "OSError: the disk is gone", OTHER_FAILED),
+        pytest.param("loader", "fully_shard", "OSError: the disk is gone", OTHER_FAILED, marks=NO_FSDP),
+        ("iterator", "plain", "OSError: the disk is gone", OTHER_FAILED),
+        ("data", "plain", "TypeError: Expected a loader", OTHER_FAILED),
+        ("interrupt", "plain", "KeyboardInterrupt: Ctrl-C", OTHER_FAILED),
+        # What cannot be measured stops nobody; warnings are errors in these processes, after everything is written.
+        ("nan", "plain", NAN, NAN),
+        pytest.param("nan", "fully_shard", NAN, NAN, marks=NO_FSDP),
+        ("fewer", "plain", "UserWarning: The loader has only 2 of the requested 3 batches.", "no error"),
+    ],
+)
+def test_a_trouble_of_one_process_is_known_to_all_and_they_go_on(ranks, trouble, how, its_error, other_error):
+    other, troubled = ranks.values(update_with, trouble, how)
+    assert re.match(other_error, other[0])
+    assert re.match(its_error, troubled[0])
+    assert other[1:] == troubled[1:] == (True, True)
+
+
+@pytest.mark.parametrize("how", WRAPPERS)
+def test_no_batch_on_any_process(ranks, how):
+    for result in ranks.run(update, ([], []), how, {}):
+        assert result == Failure("ValueError", "The loader is empty: there is no batch to measure.")
 
 
 def update_and_record_traffic():
@@ -171,16 +227,104 @@ def update_and_record_traffic():
     return sum(sent), collectives
 
 
-def update_in_groups_of_one():
-    groups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-    _, _, sgs = build(process_group=groups[dist.get_rank()])
-    return sgs.update(own_share(([0, 1], [2, 3, 4])))
+def test_only_ranges_and_counts_travel_and_no_objects(ranks):
+    (traffic, collectives), _ = ranks.values(update_and_record_traffic)
+    assert {"all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"} <= set(collectives)
+    maps = 64 * 5 * 32 * 32 * 4  # the input of one convolution alone
+    assert 0 < traffic < maps / 10
 
 
 def update_where_one_process_calls_other_layers():
     _, _, sgs = build(net=TinyNet)
     branch = (lambda model, batch: model(batch[0])) if dist.get_rank() else (lambda model, batch: model.first(batch[0]))
     return sgs.update(own_share(([0], [1])), forward=branch)
+
+
+def test_layers_that_only_one_process_calls(ranks):
+    first, second = ranks.values(update_where_one_process_calls_other_layers)
+    assert same_matrices(first, second)
+    assert torch.equal(first["wide"], build(net=TinyNet)[2].update([images(seed=1)])["wide"])
+
+
+# By group of four processes: its members, the batches of each, and the settings, which differ between the groups.
+MEMBERS, SHARES, K = ([0, 1], [2, 3]), {0: [0, 1], 1: [2], 2: [3], 3: [4]}, (4, 6)
+
+
+def update_in_groups(fails):
+    groups, number = [dist.new_group(members) for members in MEMBERS], dist.get_rank() // 2
+    _, _, sgs = build(net=TinyNet, process_group=groups[number], k=K[number])
+    bad = [(torch.rand(2, 7, 10, 10), None)]
+    data = bad if fails and dist.get_rank() == 0 else [images(seed=seed) for seed in SHARES[dist.get_rank()]]
+    return outcome_of(lambda: sgs.update(data)), sgs.scalings
+
+
+@pytest.mark.bits
+def test_each_process_group_keeps_to_itself(four_ranks):
+    results = [scalings for _, scalings in four_ranks.values(update_in_groups, False)]
+    for number, members in enumerate(MEMBERS):
+        expected = alone([SHARES[rank] for rank in members], net=TinyNet, k=K[number])
+        assert all(same_matrices(results[rank], expected) for rank in members)
+    assert not same_matrices(results[0], results[2])
+    (failing, _), (partner, _), *others = four_ranks.values(update_in_groups, True)
+    assert "channels" in failing
+    assert partner == OTHER_FAILED
+    assert [outcome for outcome, _ in others] == ["no error"] * 2
+
+
+# Agreement
+
+
+def disagree(by_rank):
+    """Processes whose settings differ, and then the same ones with the same settings."""
+    settings = dict(by_rank[dist.get_rank()])
+    excluded, given, state, action = (settings.pop(name, None) for name in ("excluded", "given", "state", "action"))
+    exclude = None if excluded is None else lambda name, _: name == excluded
+    model, optimizer, sgs = build(net=TinyNet, exclude=exclude, **settings)
+    if given:
+        sgs.set_scalings(torch.full((3, 3), given))
+    if state:
+        sgs.load_state_dict(sgs.state_dict() | {"live": [{"step": state, "updating": False}]})
+
+    def act():
+        train_(model, optimizer, [images()]) if action == "step" else sgs.update(own_share(SPREADS["even"]))
+
+    outcome, before = outcome_of(act), sgs.num_updates
+    return outcome, before, build()[2].update(own_share(SPREADS["even"]))
+
+
+STEP, STATIC, LIVE = {"action": "step"}, {"action": "step", "measure": None}, {"action": "step", "live": SCHEDULE}
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "what"),
+    [
+        (({}, {"excluded": "wide"}), "convolutions, scalings"),
+        (({"excluded": "first"}, {"excluded": "last"}), "convolutions"),
+        (({"measure": "autocorrelation"}, {}), "measure"),
+        (({"bins": 8}, {"bins": 9}), "measure"),
+        (({"drop_near": True}, {}), "measure"),
+        (({"max_channels": 3}, {}), "measure"),
+        (({"k": 6}, {"excluded": "wide"}), "convolutions, scalings, k"),
+        ((STATIC | {"given": 0.5}, STATIC | {"given": 2.0}), "scalings"),
+        ((STEP | {"given": 0.5}, STEP), "scalings"),
+        ((STATIC, STEP), "measure"),
+        ((STEP, STEP | {"k": 6}), "k"),
+        ((LIVE, LIVE | {"live": Live(at=(2,), every=9)}), "live"),
+        ((LIVE, STEP), "live"),
+        ((LIVE, LIVE | {"state": 3}), "step"),
+        (({}, STEP), "call"),
+    ],
+)
+def test_processes_that_disagree_all_raise(ranks, by_rank, what):
+    results = ranks.values(disagree, by_rank)
+    for rank, (outcome, num_updates, _) in enumerate(results):
+        assert outcome.startswith(f"ValueError: The processes disagree on {what}")
+        assert f"Process {rank} has " in outcome
+        assert num_updates == 0
+    assert same_matrices(results[0][2], results[1][2])
+
+
+# Training
 
 
 def train(how, apply, accumulate=1):
@@ -199,6 +343,49 @@ def train(how, apply, accumulate=1):
     return weights_of(model), sgs.scalings
 
 
+@pytest.mark.bits
+@pytest.mark.parametrize(("apply", "accumulate"), [("gradient", 1), ("gradient", 2), ("update", 2)])
+@pytest.mark.parametrize("how", ["ddp", SHARDED])
+def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumulate):
+    (first, scalings), (second, other_scalings) = ranks.values(train, how, apply, accumulate)
+    assert same_matrices(first, second)
+    assert same_matrices(scalings, some_scalings())
+    assert same_matrices(other_scalings, some_scalings())
+
+    model, optimizer, sgs = build(net=TinyNet)
+    sgs.detach()
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro in range(accumulate):
+            for rank in range(2):
+                (loss_of(model, images(seed=100 * step + 10 * micro + rank)) / 2).backward()
+        step_by_hand_(model, optimizer, some_scalings(), apply)
+    assert close_matrices(first, weights_of(model), STEPS_ALIKE)
+
+
+def train_with_bucket_views(set_to_none):
+    """The gradients are views of DDP's buckets, which are written without a new version of the gradients."""
+    torch.manual_seed(0)
+    model = TinyNet()
+    twin = copy.deepcopy(model)
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    mine, other = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, twin))
+    SpatialGradientScaling(wrapped, mine, measure=None, scalings=some_scalings())
+    for step in range(3):
+        mine.zero_grad(set_to_none=set_to_none)
+        loss_of(wrapped, images(seed=2 * step + dist.get_rank())).backward()
+        mine.step()
+        other.zero_grad()
+        sum(loss_of(twin, images(seed=2 * step + rank)) / 2 for rank in range(2)).backward()
+        step_by_hand_(twin, other, some_scalings(), "gradient")
+    return close_matrices(weights_of(model), weights_of(twin), STEPS_ALIKE)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_that_are_views_of_buckets_are_scaled_in_every_step(ranks, set_to_none):
+    assert ranks.values(train_with_bucket_views, set_to_none) == [True, True]
+
+
 def train_around_updates(how, spread):
     """Two updates in the middle of a training, one of them broken off: what else changes?"""
     results = []
@@ -211,177 +398,136 @@ def train_around_updates(how, spread):
             if measured and step == 2:
                 with contextlib.suppress(RuntimeError):
                     sgs.update([(torch.rand(2, 3 + dist.get_rank(), 10, 10), None)])
-            optimizer.zero_grad()
-            loss_of(model, images(seed=10 * step + dist.get_rank())).backward()
-            optimizer.step()
+            train_(model, optimizer, [images(seed=10 * step + dist.get_rank())])
         results.append(weights_of(model))
     return results
 
 
-def resume(how):
-    """The state of one training, taken over by another."""
-    _, _, sgs = build(how)
-    sgs.update(own_share(([0, 1], [2])))
-    _, _, fresh = build(how)
-    fresh.load_state_dict(copy.deepcopy(sgs.state_dict()))
-    return sgs.scalings, fresh.scalings, sgs.dependence, fresh.dependence
-
-
-# What must come of it
-
-
-def alone(spread, **settings):
-    """One process that sees the batches of all."""
-    return build(**settings)[2].update([images(seed=number) for share in spread for number in share])
-
-
 @pytest.mark.bits
-@pytest.mark.parametrize("how", WRAPPERS)
-@pytest.mark.parametrize("spread", SPREADS)
-def test_every_process_has_the_scaling_of_one_that_sees_all(ranks, spread, how):
-    first, second = ranks.values(update, SPREADS[spread], how, {})
-    assert same_matrices(first, second)
-    assert same_matrices(first, alone(SPREADS[spread]))
-    assert set(first) == {"first", "wide", "last", "narrow"}
-    assert not any(torch.equal(G, torch.ones_like(G)) for G in first.values())
-
-
-@pytest.mark.bits
-@pytest.mark.parametrize("settings", [{"drop_near": True}, {"bins": 12}])
-@pytest.mark.parametrize("spread", ["uneven", "nothing for one"])
-def test_variants_of_the_mutual_information(ranks, spread, settings):
-    first, second = ranks.values(update, SPREADS[spread], "plain", settings)
-    assert same_matrices(first, second)
-    assert same_matrices(first, alone(SPREADS[spread], **settings))
-
-
-@pytest.mark.parametrize("spread", SPREADS)
-def test_autocorrelation(ranks, spread):
-    settings = {"dependence": "autocorrelation"}
-    first, second = ranks.values(update, SPREADS[spread], "plain", settings)
-    assert same_matrices(first, second)
-    for name, G in alone(SPREADS[spread], **settings).items():
-        torch.testing.assert_close(first[name], G, atol=1e-6, rtol=1e-6)  # sums in another order
-
-
-@pytest.mark.parametrize("how", WRAPPERS)
-@pytest.mark.parametrize(
-    ("trouble", "its_error"),
-    [
-        ("fails in its forward pass", "RuntimeError: .*channels"),
-        ("fails while it loads", "OSError: the disk is gone"),
-        ("fails before its first batch", "TypeError: Expected a loader"),
-        ("fails in a one-shot iterator", "OSError: the disk is gone"),
-        ("has maps that are too small", "ValueError: Cannot measure the input of 'last'"),
-    ],
-)
-def test_where_one_process_fails_all_raise(ranks, trouble, its_error, how):
-    other, failing = ranks.values(update_with, trouble, how)
-    assert other[0] == "RuntimeError: Another process failed while measuring its batches; see its error."
-    assert re.match(its_error, failing[0])
-    # nothing has changed, and the next update of both works as ever
-    assert other[1:] == failing[1:] == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("by_rank", "what"),
-    [
-        (({}, {"exclude": "wide"}), "convolutions"),
-        (({"exclude": "first"}, {"exclude": "last"}), "convolutions"),
-        (({"dependence": "autocorrelation"}, {}), "dependence"),
-        (({"measure": None}, {}), "dependence"),
-        (({"bins": 8}, {"bins": 9}), "dependence"),
-        (({"drop_near": True}, {}), "dependence"),
-        (({}, {"k": 6}), "k"),
-        (({"k": 6}, {"exclude": "wide"}), "convolutions, k"),
-    ],
-)
-def test_processes_that_disagree_all_raise(ranks, by_rank, what):
-    results = ranks.values(update_with_own_settings, by_rank)
-    for rank, (outcome, num_updates, _) in enumerate(results):
-        assert outcome.startswith(f"ValueError: The processes disagree on {what}. Process {rank} has ")
-        assert num_updates == 0
-    assert same_matrices(results[0][2], results[1][2])
-
-
-@pytest.mark.parametrize("how", WRAPPERS)
-def test_a_nan_on_one_process_raises_on_all_and_names_the_layer(ranks, how):
-    for outcome, untouched, goes_on in ranks.values(update_with, "meets a NaN", how):
-        assert outcome == "ValueError: Cannot measure the input of 'first': the maps contain NaN or infinite values."
-        assert untouched
-        assert goes_on
-
-
-def test_a_warning_taken_for_an_error_keeps_nobody_waiting(ranks):
-    other, strict = ranks.values(update_with, "has fewer batches and takes warnings for errors", "plain")
-    assert other[0] == "no error"
-    assert strict[0] == "UserWarning: The loader has only 2 of the requested 3 batches."
-
-
-@pytest.mark.parametrize("how", WRAPPERS)
-def test_no_batch_on_any_process(ranks, how):
-    for result in ranks.run(update_without_batches, how):
-        assert result == Failure("ValueError", "The loader is empty: there is no batch to measure.")
-
-
-def test_only_ranges_and_counts_travel_and_no_objects(ranks):
-    (traffic, collectives), _ = ranks.values(update_and_record_traffic)
-    assert {"all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"} <= set(collectives)
-    maps = 64 * 5 * 32 * 32 * 4  # the input of one convolution alone
-    assert 0 < traffic < maps / 10
-
-
-def test_a_process_group_of_one_keeps_to_itself(ranks):
-    for share, G in zip(([0, 1], [2, 3, 4]), ranks.values(update_in_groups_of_one), strict=True):
-        assert same_matrices(G, alone([share]))
-
-
-def test_layers_that_only_one_process_calls(ranks):
-    first, second = ranks.values(update_where_one_process_calls_other_layers)
-    assert same_matrices(first, second)
-    assert same_matrices({"wide": first["wide"]}, {"wide": build(net=TinyNet)[2].update([images(seed=1)])["wide"]})
-
-
-@pytest.mark.bits
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("apply", ["gradient", "update"])
-@pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
-def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumulate):
-    (first, scalings), (second, other_scalings) = ranks.values(train, how, apply, accumulate)
-    assert same_matrices(first, second)
-    assert same_matrices(scalings, some_scalings())
-    assert same_matrices(other_scalings, some_scalings())
-
-    torch.manual_seed(0)
-    model = TinyNet()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for step in range(3):
-        optimizer.zero_grad()
-        for micro in range(accumulate):
-            for rank in range(2):
-                (loss_of(model, images(seed=100 * step + 10 * micro + rank)) / 2).backward()
-        step_by_hand_(model, optimizer, some_scalings(), apply)
-    expected = weights_of(model)
-    assert first.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(first[name], value, **STEPS_ALIKE, msg=name)
-
-
-@pytest.mark.bits
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("how", ["ddp", FULLY_SHARD])
-def test_updates_leave_the_training_as_it_was(ranks, how, spread):
-    for plain, measured in ranks.values(train_around_updates, how, SPREADS[spread]):
+@pytest.mark.parametrize("how", ["ddp", SHARDED])
+def test_updates_leave_the_training_as_it_was(ranks, how):
+    for plain, measured in ranks.values(train_around_updates, how, SPREADS["nothing for one"]):
         assert same_matrices(plain, measured)
 
 
-@pytest.mark.bits
+# Live updates
+
+
+def share(step):
+    """The batch of a step of a process; they differ in their values and, every third step, in their size."""
+    rank = dist.get_rank()
+    x, y = images(8 - 3 * rank * (step % 3 == 0), seed=2 * step + rank)
+    return x * (1 + 0.1 * step + rank), y
+
+
+def train_live(how, settings):
+    """The scalings and weights, and the maps of this process from which the scalings must follow."""
+    model, optimizer, sgs = build(how, live=SCHEDULE, **settings)
+    inner, seen = (model.module if how == "ddp" else model), {"ranges": {}, "counts": {}}
+    for step in range(STEPS):
+        with recording(inner, seen["ranges" if step in (2, 3) else "counts"] if 1 < step < 6 else {}, LAYERS):
+            loss = loss_of(model, share(step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert hooks_on(model) == 0 or how == "fully_shard"  # which has its own
+    return sgs.scalings, sgs.num_updates, weights_of(model), seen
+
+
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [
+        ("plain", {}),
+        ("ddp", {}),
+        pytest.param("fully_shard", {}, marks=NO_FSDP),
+        ("plain", {"drop_near": True}),
+        pytest.param("fully_shard", {"measure": "autocorrelation"}, marks=NO_FSDP),
+        ("ddp", {"max_channels": 2}),
+    ],
+)
+def test_live_updates_are_those_of_all_maps_together(ranks, how, settings):
+    (mine, updates, weights, seen), (other, _, other_weights, also) = ranks.values(train_live, how, settings)
+    assert updates == 1
+    assert same_matrices(mine, other)
+    assert all(not torch.equal(G, torch.ones_like(G)) for name, G in mine.items() if name != "narrow")
+    if how != "plain":
+        assert same_matrices(weights, other_weights)
+    if not settings and how != "fully_shard":
+        both = {kind: {name: seen[kind][name] + also[kind][name] for name in LAYERS} for kind in seen}
+        assert close_matrices(mine, scalings_by_hand(OddNet(), **both), MATRICES_ALIKE)
+        assert not close_matrices(mine, scalings_by_hand(OddNet(), **seen), MATRICES_ALIKE)
+
+
+def train_and_resume(how, stop):
+    """Every process resumes from the state of the first one, as from a checkpoint that only that one has written."""
+    data = [share(step) for step in range(STEPS + 2)]
+    model, optimizer, sgs = build(how, live=SCHEDULE)
+    train_(model, optimizer, data[:stop])
+    own, file = copy.deepcopy((model.state_dict(), optimizer.state_dict())), io.BytesIO()
+    torch.save(sgs.state_dict(), file)
+    everyone = [None, None]
+    dist.all_gather_object(everyone, file.getvalue())
+    model, optimizer, sgs = build(how, live=SCHEDULE)
+    model.load_state_dict(own[0])
+    optimizer.load_state_dict(own[1])
+    sgs.load_state_dict(torch.load(io.BytesIO(everyone[0]), weights_only=True))
+    train_(model, optimizer, data[stop : STEPS + (stop == 4)])  # an update that begins again takes longer
+    return sgs.scalings, sgs.num_updates, sgs.dependence
+
+
+@pytest.mark.parametrize("how", ["ddp", SHARDED])
+@pytest.mark.parametrize("stop", [2, 4, 6])  # as an update begins, in its middle, after it
+def test_live_updates_resume_from_the_state_of_the_first_process(ranks, how, stop):
+    whole = ranks.values(train_live, how, {})[0][0]
+    (mine, updates, S), (other, _, other_S) = ranks.values(train_and_resume, how, stop)
+    assert updates == 1
+    assert same_matrices(mine, other)
+    assert same_matrices(S, other_S)
+    assert set(S) == set(LAYERS)
+    assert same_matrices(mine, whole) == (stop != 4)
+
+
+def train_without_some_batches(how):
+    """The second process has nothing in some steps: an empty batch, or no forward pass at all."""
+    model, optimizer, sgs = build(how, live=SCHEDULE)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x, y = share(step)
+        if dist.get_rank() == 1 and step in (3, 5):
+            if how == "plain":
+                for p in model.parameters():
+                    p.grad = torch.zeros_like(p)
+                optimizer.step()
+                continue
+            x, y = x[:0], y[:0]
+        # The mean over an empty batch would be NaN.
+        nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
+        optimizer.step()
+    return sgs.scalings, sgs.num_updates
+
+
 @pytest.mark.parametrize("how", WRAPPERS)
-def test_the_state_is_whole_on_every_process(ranks, how):
-    sgs = build()[2]
-    sgs.update([images(seed=number) for number in range(3)])
-    for G, restored_G, S, restored_S in ranks.values(resume, how):
-        assert same_matrices(G, restored_G)
-        assert same_matrices(G, sgs.scalings)
-        assert same_matrices(S, restored_S)
-        assert same_matrices(S, sgs.dependence)
+def test_a_process_without_a_batch_is_not_waited_for(ranks, how):
+    (mine, updates), (other, _) = ranks.values(train_without_some_batches, how)
+    assert updates == 1
+    assert same_matrices(mine, other)
+
+
+def train_with_nan(at):
+    model, optimizer, sgs = build(live=SCHEDULE)
+    before, outcomes = sgs.scalings, []
+    for step in range(6):
+        x, y = share(step)
+        if dist.get_rank() == 1 and step == at:
+            x[0, 0, 0, 0] = math.nan
+        weights = copy.deepcopy(model.state_dict())
+        outcomes.append(outcome_of(lambda batch=(x, y): train_(model, optimizer, [batch])))
+        model.load_state_dict(weights)  # as if the step had been skipped
+    return outcomes[-1], same_matrices(sgs.scalings, before), sgs.num_updates
+
+
+@pytest.mark.parametrize("at", [2, 4])
+def test_a_nan_in_one_process_keeps_the_scalings_of_all(ranks, at):
+    for outcome, untouched, _ in ranks.values(train_with_nan, at):
+        assert "NaN or infinite inputs" in outcome
+        assert untouched

@@ -1,67 +1,72 @@
-"""Live updates: what is observed, when, and what a checkpoint holds."""
+"""Live updates: what is observed, when, and what a checkpoint holds. That they work with every way to train is tested
+by test_works_with.py."""
 
 import copy
+import gc
+import io
 import pickle
-import warnings
+import subprocess
+import sys
+import weakref
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling
+from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from support.common import (
-    MATRICES_ALIKE,
-    UPDATES_ALIKE,
     TinyNet,
     batches,
-    close_matrices,
-    close_weights,
     images,
     loss_of,
+    python_environment,
     same_matrices,
+    same_weights,
     train_,
 )
-from support.live import SCHEDULE, STEPS, build, hooks_on, some_batches, train_by_hand, trained, twins
+from support.live import SCHEDULE, STEPS, build, hooks_on, some_batches, trained
 
 
 class TestSchedule:
-    def test_it_does_what_a_hand_written_training_does(self):
-        model, optimizer, sgs, twin, other = twins()
-        train_(model, optimizer, some_batches())
-        by_hand = train_by_hand(twin, other, some_batches())
-        assert close_matrices(sgs.scalings, by_hand, MATRICES_ALIKE)
-        assert close_weights(model, twin, UPDATES_ALIKE)
-
     def test_hooks_are_there_during_updates_alone(self):
         model, optimizer, sgs = build()
         seen = []
         for batch in batches(14):
-            seen.append((hooks_on(model), sgs.num_updates))
+            seen.append((hooks_on(model), sgs.updating, sgs.num_updates))
             train_(model, optimizer, [batch])
-        assert seen == [(0, 0)] * 2 + [(3, 0)] * 4 + [(0, 1)] * 2 + [(3, 1)] * 4 + [(0, 2)] * 2
+        idle, updating = (lambda n: (0, False, n)), (lambda n: (3, True, n))
+        assert seen == [idle(0)] * 2 + [updating(0)] * 4 + [idle(1)] * 2 + [updating(1)] * 4 + [idle(2)] * 2
+        assert not model._forward_hooks
         assert not sgs.due(1)
 
-    def test_warmup_0_observes_the_first_step(self):
-        model, optimizer, sgs = build(live=Live(at=(0,), every=8, batches=1))
-        train_(model, optimizer, batches(2))
-        assert sgs.num_updates == 1
+    @pytest.mark.parametrize(
+        ("schedule", "starts"),
+        [
+            (Live(), [391, 1955, 3910, 5865]),  # the paper's: after epoch 1, 5, 10, …
+            (Live(at=(0,), every=2500), [0, 2500, 5000]),
+            (Live(at=(100, 200, 400), every=2000), [100, 200, 400, 2400, 4400]),
+        ],
+    )
+    def test_when_updates_begin(self, schedule, starts):
+        assert [step for step in range(6000) if schedule.due(step)] == starts
+        following = [schedule.next_update(step) for step in range(starts[-1])]
+        assert following == [next(start for start in starts if start > step) for step in range(starts[-1])]
 
-    def test_the_defaults_are_the_paper_s_schedule(self):
-        schedule = Live()
-        assert [step for step in range(6000) if schedule.due(step)] == [391, 1955, 3910, 5865]
-        assert [schedule.next_update(step) for step in (0, 390, 391, 1955)] == [391, 391, 1955, 3910]
-        assert build(live=True)[2].live == schedule
+    def test_true_is_the_default_and_false_is_none(self):
+        assert build(live=True)[2].live == Live()
         assert build(live=False)[2].live is None
 
-    def test_a_measure_with_a_single_pass_needs_half_the_steps(self):
-        def constant(maps, kernel_size, **geometry):
-            return torch.full((maps.shape[1], *kernel_size), 0.5)
-
-        model, optimizer, sgs = build(measure=constant)
+    def test_an_update_may_begin_with_the_first_step_and_the_next_one_with_its_end(self):
+        model, optimizer, sgs = build(live=Live(at=(0,), every=2, batches=1))
         train_(model, optimizer, batches(4))
-        assert sgs.num_updates == 1
-        assert hooks_on(model) == 0
+        assert sgs.num_updates == 2
+        assert sgs.updating
+
+    def test_a_measure_with_a_single_pass_needs_half_the_steps(self):
+        model, optimizer, sgs = build(measure=lambda maps, size, **_: torch.full((maps.shape[1], *size), 0.5))
+        train_(model, optimizer, batches(4))
+        assert (sgs.num_updates, hooks_on(model)) == (1, 0)
 
     def test_updates_with_a_loader_are_possible_in_between(self):
         model, optimizer, sgs = build()
@@ -76,15 +81,15 @@ class TestSchedule:
         assert "live (step 0, next update after step 2), updates=0" in repr(sgs)
         train_(model, optimizer, batches(2))
         assert "live (step 2, updating now)" in repr(sgs)
-        sgs.detach()
+        sgs.detach(warn=False)
         assert "live (step 2, next update after step 8)" in repr(sgs)
 
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
             ({"live": True, "measure": None}, "static"),
-            ({"live": True, "warmup": 3}, r"live=Live\(warmup"),
-            ({"live": True, "every": 1}, "epochs"),
+            ({"live": True, "warmup": 3}, r"live=Live\(at=\.\.\."),
+            ({"live": True, "every": 1}, "count epochs, but live updates count optimizer steps"),
             ({"live": 3}, "Invalid live: 3"),
         ],
     )
@@ -93,158 +98,287 @@ class TestSchedule:
             build(**settings)
 
     @pytest.mark.parametrize(
-        "settings", [{"warmup": -1}, {"every": 3}, {"batches": 0}, {"batches": 1.5}, {"every": 0}, {"warmup": "1"}]
+        ("settings", "message"),
+        [
+            ({"at": (-1,)}, r"at: \(-1,\)"),
+            ({"at": 5}, "at: 5"),
+            ({"at": ()}, r"at: \(\)"),
+            ({"at": ("1",)}, "at: "),
+            ({"every": 0}, "every: 0"),
+            ({"batches": 0}, "batches: 0"),
+            ({"batches": 1.5}, "batches: 1.5"),
+            ({"every": 3}, "schedule: an update takes 4 steps"),
+            ({"at": (5, 8)}, "schedule: an update takes 4 steps"),
+            ({"at": (8, 5)}, "schedule: an update takes 4 steps"),
+        ],
     )
-    def test_invalid_schedules(self, settings):
-        with pytest.raises(ValueError, match="Invalid schedule"):
+    def test_invalid_schedules(self, settings, message):
+        with pytest.raises(ValueError, match=f"Invalid {message}"):
             Live(**settings)
 
+    def test_the_schedule_of_these_tests_is_as_long_as_they_need(self):
+        assert STEPS == SCHEDULE.at[0] + 2 * SCHEDULE.batches + 1
 
-class Checkpointed(TinyNet):
-    """Recomputes activations in the backward pass."""
 
-    def __init__(self, reentrant):
-        super().__init__()
-        self.reentrant = reentrant
+def in_evaluation_mode(model, x):
+    model.eval()(x).sum()
+    model.train()
+
+
+def frozen(model, x):
+    model.requires_grad_(False)(x)
+    model.requires_grad_(True)
+
+
+def faked(model, x):
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        model(mode.from_tensor(x))
+
+
+def functional(model, x):
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(parameters)
+
+
+NOT_OBSERVED = {
+    "validation": in_evaluation_mode,
+    "no gradients": torch.no_grad()(lambda model, x: model(x)),
+    "inference mode": torch.inference_mode()(lambda model, x: model(x)),
+    "frozen": frozen,
+    "copied": lambda model, x: copy.deepcopy(model)(x).sum().backward(),
+    "pickled": lambda model, x: pickle.loads(pickle.dumps(model))(x).sum().backward(),
+    "fake": faked,
+    "traced": lambda model, x: torch.jit.trace(model, x, check_trace=False),
+    "torch.func": functional,
+    "empty": lambda model, x: model(x[:0]),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_OBSERVED)
+def test_other_passes_are_not_observed(kind):
+    """Whatever else happens with the model during an update, the scalings are those of an undisturbed training."""
+    model, optimizer, sgs = build()
+    for batch in some_batches():
+        NOT_OBSERVED[kind](model, 100 * images(seed=50)[0])
+        train_(model, optimizer, [batch])
+    assert same_matrices(sgs.scalings, trained()[1].scalings)
+
+
+class Skipping(TinyNet):
+    """Does not call the layer `wide` if it should not."""
+
+    skip = True
 
     def forward(self, x):
-        # Reentrant checkpoints need an input that requires a gradient.
-        x = x.clone().requires_grad_(self.training)
-        return checkpoint(super().forward, x, use_reentrant=self.reentrant)
+        x = self.first(x)
+        return self.head(self.last(self.point(x if self.skip else self.wide(x))).mean((2, 3)))
 
 
-class TestWhatIsObserved:
-    """Whatever else happens with the model during an update, the scalings are those of an undisturbed training."""
+class TestWhatCannotBeMeasured:
+    """A layer that cannot be measured keeps its scaling and is named once; the training goes on."""
 
-    def disturbed(self, disturbance):
-        model, optimizer, sgs = build()
-        for batch in some_batches():
-            disturbance(model)
-            train_(model, optimizer, [batch])
-        return sgs
-
-    @pytest.mark.parametrize(
-        "kind",
-        ["validation", "no gradients", "inference mode", "frozen", "copy", "pickled", "fake", "traced", "torch.func"],
-    )
-    def test_other_passes_are_not(self, kind):
-        x = 100 * images(seed=50)[0]
-
-        def disturbance(model):
-            if kind == "validation":
-                model.eval()(x).sum()
-                model.train()
-            elif kind == "no gradients":
-                with torch.no_grad():
-                    model(x)
-            elif kind == "inference mode":
-                with torch.inference_mode():
-                    model(x)
-            elif kind == "frozen":
-                model.requires_grad_(False)(x)
-                model.requires_grad_(True)
-            elif kind == "copy":
-                twin = copy.deepcopy(model)
-                twin(x).sum().backward()
-                assert hooks_on(twin) == 0
-            elif kind == "pickled":
-                twin = pickle.loads(pickle.dumps(model))
-                twin(x).sum().backward()
-                assert hooks_on(twin) == 0
-            elif kind == "fake":
-                with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
-                    model(mode.from_tensor(x))
-            elif kind == "traced":
-                torch.jit.trace(model, x, check_trace=False)
-            else:
-                parameters = {name: p.detach() for name, p in model.named_parameters()}
-                torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(parameters)
-
-        assert same_matrices(self.disturbed(disturbance).scalings, trained()[1].scalings)
-
-    @pytest.mark.parametrize("reentrant", [False, True])
-    def test_recomputed_activations_count_once(self, reentrant):
-        model, sgs = trained(Checkpointed(reentrant))
-        torch.manual_seed(0)
-        reference, plain = trained(Checkpointed.__base__())
-        assert close_weights(model, reference, UPDATES_ALIKE)
-        assert close_matrices(sgs.scalings, plain.scalings, MATRICES_ALIKE)
-
-    def test_an_empty_batch_adds_nothing(self):
-        model, optimizer, sgs = build()
-        for batch in some_batches():
-            model(torch.zeros(0, 3, 10, 10))
-            train_(model, optimizer, [batch])
-        assert same_matrices(sgs.scalings, trained()[1].scalings)
-
-    def test_a_layer_that_is_not_called_keeps_its_scaling(self):
-        class Skipping(TinyNet):
-            def forward(self, x):
-                return self.head(self.last(self.point(self.first(x))).mean((2, 3)))
-
+    @pytest.mark.parametrize("missing", [range(14), (2, 3), (4, 5)])
+    def test_a_layer_that_is_not_called(self, missing):
         model, optimizer, sgs = build(Skipping())
-        with pytest.warns(NoEffectWarning, match="Convolutions wide were not called"):
-            train_(model, optimizer, batches(6))
-        assert torch.equal(sgs.scalings["wide"], torch.ones(1, 3))
-        assert not torch.equal(sgs.scalings["first"], torch.ones(3, 3))
-        train_(model, optimizer, batches(8))  # warnings are errors here
+        for step, batch in enumerate(batches(14)):
+            model.skip = step in missing
+            if step == 5:
+                with pytest.warns(NoEffectWarning, match="Convolutions wide were not called"):
+                    train_(model, optimizer, [batch])
+                assert torch.equal(sgs.scalings["wide"], torch.ones(1, 3))
+                assert not torch.equal(sgs.scalings["first"], torch.ones(3, 3))
+            else:
+                train_(model, optimizer, [batch])  # warnings are errors here
         assert sgs.num_updates == 2
 
-    def test_a_layer_that_is_called_in_one_of_the_passes_only_keeps_its_scaling(self):
-        class Skipping(TinyNet):
-            skip = False
-
-            def forward(self, x):
-                x = self.first(x)
-                return self.head(self.last(self.point(x if self.skip else self.wide(x))).mean((2, 3)))
-
-        for missing in ((2, 3), (4, 5)):
-            model, optimizer, sgs = build(Skipping())
-            for step, batch in enumerate(batches(5)):
-                model.skip = step in missing
-                train_(model, optimizer, [batch])
-            model.skip = 5 in missing
-            with pytest.warns(NoEffectWarning, match="Convolutions wide were not called"):
-                train_(model, optimizer, batches(1))
-            assert torch.equal(sgs.scalings["wide"], torch.ones(1, 3))
-
-    @pytest.mark.parametrize("step", [2, 4])
-    @pytest.mark.parametrize("settings", [{}, {"drop_near": True}, {"dependence": "autocorrelation"}])
-    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-    def test_values_that_are_not_finite_do_not_stop_the_training(self, step, settings, value):
+    @pytest.mark.parametrize(
+        ("step", "settings", "value"),
+        [
+            (2, {}, torch.nan),
+            (4, {}, torch.nan),
+            (4, {}, torch.inf),
+            (3, {"drop_near": True}, -torch.inf),
+            (5, {"drop_near": True}, torch.nan),
+            (2, {"measure": "autocorrelation"}, torch.inf),
+            (4, {"measure": "autocorrelation"}, torch.nan),
+        ],
+    )
+    def test_values_that_are_not_finite_in_any_pass(self, step, settings, value):
         model, optimizer, sgs = build(**settings)
-        before = sgs.scalings
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for index, (x, y) in enumerate(batches(6)):
-                if index == step:
-                    x[0, 0, 0, 0] = value
-                weights = copy.deepcopy(model.state_dict())
-                train_(model, optimizer, [(x, y)])
-                model.load_state_dict(weights)  # as if the step had been skipped
+        given = {name: torch.full_like(G, 0.5) for name, G in sgs.scalings.items()}
+        sgs.set_scalings(given)
+        data = batches(6)
+        data[step][0][0, :, 0, 0] = value
+        for batch in data[:5]:
+            weights = copy.deepcopy(model.state_dict())
+            train_(model, optimizer, [batch])
+            model.load_state_dict(weights)  # as if the step had been skipped
+        with pytest.warns(NoEffectWarning, match="Convolutions first, wide, last had NaN or infinite inputs"):
+            train_(model, optimizer, data[5:])
+        assert same_matrices(sgs.scalings, given)
+        assert sgs.dependence == {}
+
+    def test_a_training_that_runs_in_evaluation_mode(self):
+        """As if forward passes were replayed from a CUDA graph, where hooks do not run."""
+        model, optimizer, sgs = build(TinyNet().eval())
+        for _ in range(2):
+            train_(model, optimizer, batches(5))
+            with pytest.warns(NoEffectWarning, match=r"saw no forward pass in training mode .*model\.train\(\)"):
+                train_(model, optimizer, batches(1))
+        assert sgs.num_updates == 0
+
+
+class TestInterruptions:
+    @pytest.fixture(autouse=True)
+    def _fresh_compiler(self):
+        gc.collect()  # updates of other tests that are still under way
+        torch.compiler.reset()
+        assert self.stance() == "default"
+
+    @staticmethod
+    def stance():
+        return torch._dynamo.eval_frame._stance.stance
+
+    def test_an_update_that_is_abandoned_does_not_leave_the_compiler_off(self):
+        model, optimizer, sgs = build()
+        train_(model, optimizer, batches(3))
+        assert self.stance() == "force_eager"
+        gone = [weakref.ref(part) for part in (model, optimizer, sgs)]
+        del model, optimizer, sgs
+        gc.collect()
+        assert [reference() for reference in gone] == [None] * 3
+        assert self.stance() == "default"
+
+    @pytest.mark.parametrize(("error", "ends"), [(RuntimeError, True), (KeyboardInterrupt, False)])
+    def test_a_forward_pass_that_raises(self, error, ends, monkeypatch):
+        """An error ends the update; after Ctrl-C, a training that goes on finishes it."""
+        model, optimizer, sgs = build()
+        compiled = torch.compile(model, backend="aot_eager")
+        train_(compiled, optimizer, batches(3))
+
+        def interrupted(*_):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MutualInformation, "observe", interrupted)
+            with pytest.raises(ValueError if ends else error):
+                loss_of(compiled, images())
+        assert torch.is_grad_enabled()
+        assert (self.stance(), sgs.updating) == (("default", False) if ends else ("force_eager", True))
+        assert hooks_on(model) == (0 if ends else 3)
+        train_(compiled, optimizer, batches(9))  # the next update comes in its turn
+        assert sgs.num_updates == (1 if ends else 2)
+        assert self.stance() == "default"
+
+    def test_a_script_that_ends_within_an_update_only_says_that_it_had_no_effect(self):
+        code = """
+import torch
+from spatialgrad import Live, SpatialGradientScaling
+model = torch.compile(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()), backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sgs = SpatialGradientScaling(model, optimizer, live=Live(at=(1,), every=9))
+for _ in range(2):
+    model(torch.rand(2, 3, 8, 8)).sum().backward()
+    optimizer.step()
+"""
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, capture_output=True, text=True, env=python_environment(), check=True)
+        assert (
+            "NoEffectWarning: Spatial gradient scaling had no effect: the first update was not finished" in run.stderr
+        )
+        assert "Traceback" not in run.stderr
+        assert "Exception ignored" not in run.stderr
+
+    def test_what_cannot_be_observed_is_refused(self, monkeypatch):
+        model = TinyNet()
+        wrapped = nn.DataParallel(model)
+        wrapped.device_ids = [0, 1]
+        with pytest.raises(ValueError, match="cannot observe DataParallel"):
+            SpatialGradientScaling(wrapped, torch.optim.SGD(model.parameters(), lr=0.1), live=SCHEDULE)
+        model, optimizer, _ = build()
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        loss_of(model, images()).backward()
+        with pytest.raises(RuntimeError, match="CUDA graph"):
+            optimizer.step()
+
+
+class TestState:
+    @pytest.mark.parametrize(
+        "settings", [{}, {"drop_near": True}, {"measure": "autocorrelation"}, {"max_channels": 2}], ids=str
+    )
+    def test_a_training_resumes_bit_by_bit_unless_it_stops_within_an_update(self, settings):
+        data = some_batches(10)
+        model, sgs = trained(data=data, **settings)
         assert sgs.num_updates == 1
-        if step == 2:
-            assert "NaN or infinite inputs in a live update" in str(caught[0].message)
-            assert same_matrices(sgs.scalings, before)
-        assert all(bool(G.isfinite().all()) for G in sgs.scalings.values())
+        for stop in range(1, 10):
+            first, optimizer, scaling = build(**settings)
+            train_(first, optimizer, data[:stop])
+            assert scaling.state_dict()["live"] == [{"step": stop, "updating": stop in (2, 3, 4, 5, 8, 9)}]
+            file = io.BytesIO()
+            torch.save([first.state_dict(), optimizer.state_dict(), scaling.state_dict()], file)
+            file.seek(0)
+            second, optimizer, resumed = build(TinyNet(), **settings)
+            for part, state in zip((second, optimizer, resumed), torch.load(file, weights_only=True), strict=True):
+                part.load_state_dict(state)
+            train_(second, optimizer, data[stop:])
+            assert resumed.num_updates == sgs.num_updates  # an update that began again ends by step 9
+            # Nothing was gathered yet at the first step of an update.
+            if stop not in (3, 4, 5):
+                assert same_weights(second, model)
+                assert same_matrices(resumed.scalings, sgs.scalings)
 
+    def test_states_with_and_without_live_updates(self):
+        live, plain = build()[2], build(live=False)[2]
+        live.load_state_dict(plain.state_dict())
+        plain.load_state_dict(live.state_dict())
+        assert "live" not in plain.state_dict()
 
-def test_data_parallel_is_refused():
-    model = TinyNet()
-    wrapped = nn.DataParallel(model)
-    wrapped.device_ids = [0, 1]
-    with pytest.raises(ValueError, match="cannot observe DataParallel"):
-        SpatialGradientScaling(wrapped, torch.optim.SGD(model.parameters(), lr=0.1), live=SCHEDULE)
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            ([{"step": "x", "updating": False}], "Invalid state of live updates"),
+            ([{"step": -3, "updating": False}], "Invalid state of live updates"),
+            ([{"step": 3, "updating": None}], "Invalid state of live updates"),
+            ([{}], "Invalid state_dict"),
+            ([5], "Invalid state_dict"),
+            (5, "Invalid state_dict"),
+            ([{"step": 3, "updating": False}] * 2, "for 2 optimizers, but 1"),
+        ],
+        ids=str,
+    )
+    def test_an_invalid_state_changes_nothing(self, bad, message):
+        model, optimizer, sgs = build()
+        train_(model, optimizer, batches(3))
+        before, hooks = sgs.state_dict(), hooks_on(model)
+        with pytest.raises(ValueError, match=message):
+            sgs.load_state_dict(before | {"live": bad, "num_updates": 7})
+        assert str(sgs.state_dict()) == str(before)
+        assert hooks_on(model) == hooks
 
+    def test_copies_continue_on_their_own(self):
+        model, optimizer, sgs = build()
+        data = some_batches()
+        train_(model, optimizer, data[:2])
+        twin, other, copied = copy.deepcopy((model, optimizer, sgs))
+        assert copied.updating
+        train_(twin, other, data[2:])
+        assert (copied.num_updates, sgs.num_updates) == (1, 0)
+        train_(model, optimizer, data[2:])
+        assert same_weights(model, twin)
+        assert same_matrices(sgs.scalings, copied.scalings)
+        assert hooks_on(model) == 0
 
-def test_a_captured_step_is_refused(monkeypatch):
-    model, optimizer, _ = build()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    loss_of(model, images()).backward()
-    with pytest.raises(RuntimeError, match="CUDA graph"):
-        optimizer.step()
-
-
-def test_the_loop_of_this_file_is_long_enough():
-    assert STEPS == SCHEDULE.warmup + 2 * SCHEDULE.batches + 1
+    def test_detaching_stops_and_attaching_begins_the_update_again(self):
+        model, optimizer, sgs = build()
+        data = some_batches()
+        train_(model, optimizer, data[:2])
+        sgs.detach(warn=False)
+        assert hooks_on(model) == 0
+        assert sgs.state_dict()["live"] == [{"step": 2, "updating": True}]
+        model(images(seed=9)[0])
+        sgs.attach(optimizer)
+        sgs.attach(optimizer)
+        assert hooks_on(model) == 3
+        train_(model, optimizer, data[2:])
+        assert same_matrices(sgs.scalings, trained()[1].scalings)

@@ -7,11 +7,13 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.utils.data import DataLoader
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from support.common import same_matrices
+from support.common import TinyNet, dataset, same_matrices, same_weights, train_
 from support.scaling import build, images, small_net, train
+
+G = scaling_from_ratios(2, 4).float()
 
 
 class TestAttaching:
@@ -33,43 +35,67 @@ class TestAttaching:
         other = torch.optim.Adam(model.parameters())
         sgs.attach(other)
         assert not optimizer._optimizer_step_pre_hooks
-        assert len(other._optimizer_step_pre_hooks) == 1
-        with pytest.raises(ValueError, match="does not hold the weights of 0, 3"):
+        assert sgs.apply == "update"
+        with pytest.raises(ValueError, match="holds none of the model's convolution weights"):
             sgs.attach(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
         assert len(other._optimizer_step_pre_hooks) == 1
 
-    def test_scaling_twice_is_refused(self):
-        model, optimizer, first = build()
-        with pytest.raises(ValueError, match=r"scale twice. Call detach\(\)"):
+    def test_an_optimizer_that_lacks_some_layers(self):
+        model, _, sgs = build(scalings={"0": G}, measure=None)
+        part = torch.optim.SGD(model[3:].parameters(), lr=0.1)
+        with pytest.warns(NoEffectWarning, match="Convolutions 0 are not in the optimizer and are no longer scaled"):
+            sgs.attach(part)
+        sgs.attach(part)  # warnings are errors here
+        model(images()).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        part.step()
+        assert torch.equal(model[0].weight.grad, gradient)
+        assert sgs.skipped["0"] == "its weight is not in this optimizer"
+
+    def test_scaling_twice_is_refused_or_replaced(self):
+        model, optimizer, first = build(scalings={"0": G}, measure=None)
+        with pytest.raises(ValueError, match=r"scale twice. Call sgs.detach\(\) .* replace=True"):
             SpatialGradientScaling(model, optimizer)
         assert len(optimizer._optimizer_step_pre_hooks) == 1
-        first.detach()
-        SpatialGradientScaling(model, optimizer).detach()
+        second = SpatialGradientScaling(model, optimizer, measure=None, scalings={"0": 2 * G}, replace=True)
+        assert len(optimizer._optimizer_step_pre_hooks) == 1
+        model(images()).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        optimizer.step()
+        torch.testing.assert_close(model[0].weight.grad, gradient * 2 * G)
+        first.attach(optimizer, replace=True)
         first.attach(optimizer)
-        first.attach(optimizer)
+        assert len(optimizer._optimizer_step_pre_hooks) == 1
+        second.detach()
         other = torch.optim.SGD(model.parameters(), lr=0.1)
         with pytest.raises(ValueError, match="in several of the optimizers"):
             SpatialGradientScaling(model, [torch.optim.SGD(model.parameters(), lr=0.1), other])
 
-    def test_attaching_after_the_first_convolution_was_frozen(self):
-        model, optimizer, sgs = build(scalings=scaling_from_ratios(2, 2), measure=None)
-        model[0].requires_grad_(False)
-        sgs.attach(optimizer)
-        copy.deepcopy((model, optimizer, sgs))
-        train(model, optimizer)
+    @pytest.mark.parametrize(("optimizer", "error"), [(3, TypeError), ([], ValueError)])
+    def test_no_optimizer(self, optimizer, error):
+        with pytest.raises(error, match=r"got int|list is empty"):
+            SpatialGradientScaling(small_net(), optimizer)
 
-    def test_a_weight_that_is_pruned_later_is_reported(self):
-        model, optimizer, _ = build()
-        prune.l1_unstructured(model[0], "weight", amount=0.5)
-        with pytest.warns(NoEffectWarning, match="0 were parametrized or pruned"):
-            train(model, optimizer, steps=1)
 
-    def test_a_weight_that_is_normalized_later_is_reported(self):
-        model, optimizer, _ = build()
-        nn.utils.parametrizations.weight_norm(model[0])
-        with pytest.warns(NoEffectWarning, match="0 were parametrized or pruned"):
-            train(model, optimizer, steps=1)
-        train(model, optimizer)  # warnings are errors here
+# What a state must not be, with what is said about it.
+GARBLED = [
+    (lambda s: None, "Not a state_dict.* NoneType"),
+    (lambda s: {"num_updates": 3}, "Not a state_dict.*num_updates instead of scalings, dependence"),
+    (lambda s: s | {"scalings": {"0": G}}, "another architecture: missing 3"),
+    (lambda s: s | {"scalings": s["scalings"] | {"9": G}}, "unexpected 9"),
+    (lambda s: s | {"dependence": {"9": G}}, "unexpected 9"),
+    (lambda s: s | {"scalings": s["scalings"] | {"0": torch.ones(5, 5)}}, r"'0' has shape \(5, 5\)"),
+    (lambda s: s | {"dependence": {"0": torch.ones(5, 5)}}, r"'0' has shape \(5, 5\)"),
+    (lambda s: s | {"scalings": s["scalings"] | {"3": torch.full((1, 3), -1.0)}}, "'3' must be finite and non-neg"),
+    (lambda s: s | {"scalings": s["scalings"] | {"0": "x"}}, "'0' has type str"),
+    (lambda s: s | {"scalings": s["scalings"] | {"0": None}}, "'0' has type NoneType"),
+    (lambda s: s | {"scalings": 5}, "Invalid state_dict"),
+    (lambda s: s | {"scalings": [G]}, "another architecture|Invalid state_dict"),
+    (lambda s: s | {"dependence": 5}, "Invalid state_dict"),
+    (lambda s: s | {"dependence": None}, "Invalid state_dict"),
+    (lambda s: s | {"dependence": {"0": 1.0}}, "Invalid state_dict"),
+    *((lambda s, bad=bad: s | {"num_updates": bad}, "Invalid num_updates") for bad in (-1, 1.5, "3", None, [1])),
+]
 
 
 class TestState:
@@ -85,62 +111,115 @@ class TestState:
         assert same_matrices(fresh.scalings, sgs.scalings)
         assert same_matrices(fresh.dependence, sgs.dependence)
 
-    def test_another_architecture_is_refused(self):
+    @pytest.mark.parametrize(("garble", "message"), GARBLED)
+    def test_garbled_states_are_refused_and_change_nothing(self, garble, message):
         _, _, sgs = build()
-        before = sgs.scalings
-        other = build(nn.Sequential(nn.Conv2d(3, 4, 5)))[2].state_dict()
-        with pytest.raises(ValueError, match="another architecture: missing 3"):
-            sgs.load_state_dict(other)
-        good = build(scalings=scaling_from_ratios(2, 4), measure=None)[2].state_dict() | {"num_updates": 3}
-        for key in ("scalings", "dependence"):
-            wrong_kernel = good | {key: good[key] | {"0": torch.ones(5, 5)}}
-            with pytest.raises(ValueError, match=r"'0' has shape \(5, 5\)"):
-                sgs.load_state_dict(wrong_kernel)
-            with pytest.raises(ValueError, match="unexpected 9"):
-                sgs.load_state_dict(good | {key: good[key] | {"9": torch.ones(3, 3)}})
-            with pytest.raises(ValueError, match=f"Not a state_dict.* instead of .*{key}"):
-                sgs.load_state_dict({name: value for name, value in good.items() if name != key})
-        for bad in (-1, 1.5, "3", None, [1]):
-            with pytest.raises(ValueError, match="Invalid num_updates in the state_dict"):
-                sgs.load_state_dict(good | {"num_updates": bad})
-        assert sgs.num_updates == 0
-        assert sgs.dependence == {}
-        assert same_matrices(sgs.scalings, before)
+        good = build(scalings=G, measure=None)[2].state_dict() | {"num_updates": 3}
+        before = str(sgs.state_dict())
+        with pytest.raises(ValueError, match=message):
+            sgs.load_state_dict(garble(good))
+        assert str(sgs.state_dict()) == before
         sgs.load_state_dict(good)
         assert sgs.num_updates == 3
 
-    def test_scalings_and_dependence_are_copies(self):
+    def test_what_is_given_out_are_copies(self):
         _, _, sgs = build()
-        sgs.scalings["0"].zero_()
-        assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
         sgs.update(images())
-        sgs.dependence["0"].zero_()
-        assert sgs.dependence["0"][1, 1] == 1
+        before = str(sgs.state_dict())
+        for given in (sgs.scalings, sgs.dependence, sgs.state_dict()["scalings"], sgs.state_dict()["dependence"]):
+            given["0"].zero_()
+        sgs.skipped.clear()
+        assert str(sgs.state_dict()) == before
+        assert sgs.skipped
 
-    def test_set_scalings(self):
+    def train_from(self, epochs, checkpoint=None, apply="gradient"):
+        """Train from a checkpoint or from the start, with updates before epochs 1 and 3, and write a checkpoint."""
+        model = TinyNet()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        sgs = SpatialGradientScaling(model, optimizer, every=3, apply=apply)
+        generator = torch.Generator().manual_seed(3)
+        loader = DataLoader(dataset(24), 8, shuffle=True, generator=generator)
+        parts, start = (model, optimizer, sgs), 0
+        if checkpoint is not None:
+            *states, random, start = torch.load(io.BytesIO(checkpoint), weights_only=True)
+            generator.set_state(random)
+            for part, state in zip(parts, states, strict=True):
+                part.load_state_dict(state)
+        for epoch in range(start, epochs):
+            if sgs.due(epoch):
+                sgs.update(loader, batches=2)
+            train_(model, optimizer, loader)
+        file = io.BytesIO()
+        torch.save([*(part.state_dict() for part in parts), generator.get_state(), epochs], file)
+        return model, sgs, file.getvalue()
+
+    @pytest.mark.bits
+    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    def test_resume_is_bit_exact(self, apply):
+        torch.manual_seed(0)
+        whole, sgs, _ = self.train_from(5, apply=apply)
+        torch.manual_seed(0)
+        _, _, checkpoint = self.train_from(2, apply=apply)
+        torch.manual_seed(99)  # everything that matters comes from the checkpoint
+        resumed, resumed_sgs, _ = self.train_from(5, checkpoint, apply=apply)
+        assert same_weights(whole, resumed)
+        assert resumed_sgs.num_updates == sgs.num_updates == 2
+        assert same_matrices(sgs.scalings, resumed_sgs.scalings)
+        assert same_matrices(sgs.dependence, resumed_sgs.dependence)
+        assert not torch.equal(sgs.scalings["first"], torch.ones(3, 3))
+
+
+class TestSetScalings:
+    def test_by_name_or_for_all_of_a_kernel_size(self):
         _, _, sgs = build()
-        sgs.set_scalings(scaling_from_ratios(2, 4))
-        torch.testing.assert_close(sgs.scalings["0"], scaling_from_ratios(2, 4).float())
+        sgs.set_scalings(G)
+        assert torch.equal(sgs.scalings["0"], G)
         assert torch.equal(sgs.scalings["3"], torch.ones(1, 3))
-        with pytest.raises(ValueError, match="No convolution has a kernel of shape"):
-            sgs.set_scalings(torch.ones(9, 9))
-        with pytest.raises(KeyError, match=r"5 \(1×1 kernel"):
-            sgs.set_scalings({"5": torch.ones(1, 1)})
-        with pytest.raises(ValueError, match="finite"):
-            sgs.set_scalings({"0": torch.full((3, 3), math.nan)})
+        sgs.set_scalings({"3": torch.tensor([[1.0, 2.0, 1.0]])})
+        assert torch.equal(sgs.scalings["3"], torch.tensor([[1.0, 2.0, 1.0]]))
 
-    def test_set_scalings_sets_nothing_if_anything_is_wrong(self):
+    def test_a_factor_for_every_element(self):
+        model, optimizer, sgs = build(measure=None)
+        factors = torch.rand(8, 3, 3, 3)
+        sgs.set_scalings({"0": factors})
+        model(images()).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        optimizer.step()
+        assert torch.equal(model[0].weight.grad, gradient * factors)
+        clone = copy.deepcopy(sgs)
+        assert torch.equal(clone.scalings["0"], factors)
+
+    @pytest.mark.parametrize(
+        ("bad", "error", "message"),
+        [
+            (torch.ones(9, 9), ValueError, "No convolution has a kernel of shape"),
+            ({"0": G, "5": torch.ones(1, 1)}, KeyError, r"5 \(1×1 kernel"),
+            ({"0": G, "9": G}, KeyError, r"9 \(no such convolution\); choose from 0, 3"),
+            ({"0": G, "3": torch.full((1, 3), math.nan)}, ValueError, "finite"),
+            ({"0": G, "3": torch.ones(3, 3)}, ValueError, r"'3' has shape \(3, 3\)"),
+        ],
+    )
+    def test_nothing_is_set_if_anything_is_wrong(self, bad, error, message):
         _, _, sgs = build()
-        good = scaling_from_ratios(2, 4)
-        for bad in ({"3": torch.full((1, 3), math.nan)}, {"3": torch.ones(3, 3)}, {"5": torch.ones(1, 1)}):
-            with pytest.raises((KeyError, ValueError)):
-                sgs.set_scalings({"0": good, **bad})  # the bad one last
-            assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
-        state = sgs.state_dict()
-        state["scalings"] = {"0": good, "3": torch.full((1, 3), -1.0)}
-        with pytest.raises(ValueError, match="'3' must be finite and non-negative"):
-            sgs.load_state_dict(state)
+        with pytest.raises(error, match=message):
+            sgs.set_scalings(bad)
         assert torch.equal(sgs.scalings["0"], torch.ones(3, 3))
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("warmup", "every", "due"), [(1, 5, [1, 5, 10, 15]), (0, 8, [0, 8, 16]), (3, 5, [3, 5, 10, 15])]
+    )
+    def test_the_schedule_in_epochs(self, warmup, every, due):
+        _, _, sgs = build(warmup=warmup, every=every)
+        assert [epoch for epoch in range(17) if sgs.due(epoch)] == due
+
+    def test_static_scalings_are_never_due(self):
+        model, optimizer, sgs = build(measure=None)
+        assert not any(sgs.due(epoch) for epoch in range(10))
+        with pytest.raises(RuntimeError, match="static"):
+            sgs.update(images())
+        train(model, optimizer)
 
     def test_an_honest_repr(self):
         _, _, sgs = build(k=3, warmup=2, every=7)
@@ -149,63 +228,37 @@ class TestState:
             "apply='gradient', warmup=2, every=7, updates=0, attached to SGD)"
         )
         assert "static" in repr(build(measure=None)[2])
+        assert (sgs.measure, sgs.k) == ("mutual-information", 3)
 
-
-class TestSchedule:
-    def test_the_authors_schedule(self):
-        _, _, sgs = build(warmup=1, every=5)
-        assert [epoch for epoch in range(17) if sgs.due(epoch)] == [1, 5, 10, 15]
-        _, _, sgs = build(warmup=0, every=30)
-        assert [epoch for epoch in range(61) if sgs.due(epoch)] == [0, 30, 60]
-
-    def test_static_scalings_are_never_due(self):
-        _, _, sgs = build(measure=None)
-        assert not any(sgs.due(epoch) for epoch in range(10))
-        with pytest.raises(RuntimeError, match="static"):
-            sgs.update(images())
-
-
-class TestBadInput:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
             ({"k": 0}, "Invalid k: 0"),
             ({"k": -2}, "Invalid k: -2"),
-            ({"dependence": "covariance"}, "covariance"),
+            ({"measure": "covariance"}, "Invalid measure: 'covariance'; choose 'mutual-information'"),
             ({"warmup": -1}, "warmup=-1"),
+            ({"warmup": 0.5}, "warmup=0.5"),
+            ({"warmup": "1"}, "warmup='1'"),
             ({"every": 0}, "every=0"),
             ({"every": 1.5}, "every=1.5"),
             ({"every": True}, "every=True"),
             ({"every": math.nan}, "every=nan"),
-            ({"warmup": 0.5}, "warmup=0.5"),
-            ({"warmup": "1"}, "warmup='1'"),
-            ({"apply": "weights"}, "weights"),
             ({"bins": 0}, "bins"),
+            ({"max_channels": 0}, "Invalid max_channels: 0"),
+            ({"max_channels": "256 MB"}, "Invalid max_channels: '256 MB'"),
         ],
     )
-    def test_settings(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            build(**settings)
+    def test_invalid_settings_are_refused_also_without_a_model(self, settings, message):
+        for use in (build, SpatialGradientScaling.check):
+            with pytest.raises(ValueError, match=message):
+                use(**settings)
 
-    def test_a_model_without_convolutions(self):
-        with pytest.raises(ValueError, match="Sequential has no convolution to scale: it has no convolution modules"):
+    def test_other_arguments(self):
+        with pytest.raises(ValueError, match="Invalid apply: 'weights'; choose from"):
+            build(apply="weights")
+        with pytest.raises(TypeError, match="has no argument 'dependence'"):
+            SpatialGradientScaling.check(dependence="autocorrelation")
+        measured, live = SpatialGradientScaling.check(k=3, live=True, include=None)
+        assert (measured.k, live.at) == (3, (391, 1955))
+        with pytest.raises(ValueError, match="no convolution to scale"):
             build(nn.Sequential(nn.Linear(2, 2)))
-        with pytest.raises(ValueError, match="1 × 1×1 kernel"):
-            build(nn.Sequential(nn.Conv2d(2, 2, 1)))
-
-    def test_a_scripted_model(self):
-        model = torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
-        with pytest.raises(ValueError, match="1 × scripted: TorchScript hides it; create the scaling with the model"):
-            SpatialGradientScaling(model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-    def test_an_optimizer_of_another_model(self):
-        with pytest.raises(ValueError, match="holds none of the model's convolution weights"):
-            SpatialGradientScaling(small_net(), torch.optim.SGD(small_net().parameters(), lr=0.1))
-        with pytest.raises(TypeError, match="got int"):
-            SpatialGradientScaling(small_net(), 3)
-
-    def test_an_optimizer_of_a_part_of_the_model(self):
-        model = small_net()
-        sgs = SpatialGradientScaling(model, torch.optim.SGD(model[3].parameters(), lr=0.1))
-        assert list(sgs.scalings) == ["3"]
-        assert sgs.skipped["0"] == "its weight is not in this optimizer"

@@ -1,4 +1,4 @@
-"""Gradients are scaled when the optimizer steps, and a hook that never fires is noticed."""
+"""Gradients are scaled once when the optimizer steps, and scaling that has no effect is noticed."""
 
 import copy
 
@@ -6,26 +6,29 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations
 
-from spatialgrad import NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
+from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
 from spatialgrad.sgs import step_hook
 from support.common import same_matrices
 from support.scaling import build, images, small_net, train
 
+G = scaling_from_ratios(2, 4).float()
+
 
 class TestStepping:
-    def test_gradients_are_multiplied_before_the_optimizer_uses_them(self):
-        model, optimizer, _ = build(scalings={"0": scaling_from_ratios(2, 4)}, measure=None)
+    def test_gradients_are_multiplied_before_the_optimizer_uses_them(self, device):
+        model, optimizer, _ = build(small_net().to(device), scalings={"0": G}, measure=None)
         reference = copy.deepcopy(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
         for _ in range(3):
-            x, y = images(), torch.randint(0, 5, (16,))
+            x, y = images().to(device), torch.randint(0, 5, (16,)).to(device)
             for net, opt in ((model, optimizer), (reference, plain)):
                 torch.manual_seed(1)
                 opt.zero_grad()
                 F.cross_entropy(net(x), y).backward()
                 if opt is plain:
-                    scale_gradients_(net, {"0": scaling_from_ratios(2, 4)})
+                    scale_gradients_(net, {"0": G})
                 opt.step()
         for p, q in zip(model.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(p, q)
@@ -43,52 +46,41 @@ class TestStepping:
             models.append(model)
         assert all(map(torch.equal, *(m.state_dict().values() for m in models)))
 
-    def test_a_hook_that_never_fires_is_noticed_within_four_steps(self):
-        model, _, _ = build()
-        another = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(model, another, steps=3)
-        with pytest.warns(NoEffectWarning, match=r"step\(\) did not run.*sgs.attach"):
-            train(model, another, steps=1)
-        train(model, another, steps=8)  # once is enough: warnings are errors here
-
-    def test_gradients_that_only_pile_up_are_noticed_too(self, monkeypatch):
-        monkeypatch.setattr(step_hook, "PATIENCE", 5)
-        model, _, _ = build()
-        for _ in range(4):
-            model(images()).sum().backward()
-        with pytest.warns(NoEffectWarning, match="5 backward passes"):
-            model(images()).sum().backward()
-
-    def test_gradient_accumulation_is_not_mistaken_for_it(self):
-        model, optimizer, _ = build()
-        for step in range(30):
-            model(images()).sum().backward()
-            if step % 6 == 5:
-                optimizer.step()
-
     def test_modules_that_share_a_weight_are_scaled_once(self):
         model = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.Conv2d(3, 3, 3, padding=1, bias=False))
         model[1].weight = model[0].weight
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        G = scaling_from_ratios(2, 4)
         SpatialGradientScaling(model, optimizer, measure=None, scalings=G)
         model(images()).sum().backward()
         gradient, before = model[0].weight.grad.clone(), model[0].weight.detach().clone()
         optimizer.step()
-        torch.testing.assert_close(model[0].weight, before - gradient * G.float())
+        torch.testing.assert_close(model[0].weight, before - gradient * G)
 
-    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    def test_converting_the_model_converts_the_scalings(self):
+        model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), measure=None)
+        model.double()
+        model(images().double()).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        optimizer.step()
+        torch.testing.assert_close(model[0].weight.grad, gradient * scaling_from_ratios(2, 2), atol=1e-6, rtol=1e-6)
+
+
+class Failing(torch.optim.SGD):
+    """Calls the step of its base class, and may fail afterwards."""
+
+    fail = False
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        if self.fail:
+            raise RuntimeError("full disk")
+        return loss
+
+
+class TestOnce:
     @pytest.mark.parametrize("closure", [False, True])
-    def test_a_step_that_calls_the_step_of_its_base_class_scales_once(self, apply, closure):
-        class Failing(torch.optim.SGD):
-            fail = False
-
-            def step(self, closure=None):
-                result = super().step(closure)
-                if self.fail:
-                    raise RuntimeError("full disk")
-                return result
-
+    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    def test_a_step_within_a_step_and_a_step_that_fails(self, apply, closure):
         def backward():
             optimizer.zero_grad()
             loss = model(x).sum()
@@ -96,10 +88,10 @@ class TestStepping:
             gradients.append(model[0].weight.grad.clone())
             return loss
 
-        model, x, G = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False)), images(), scaling_from_ratios(2, 4).float()
+        model, x = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False)), images()
         torch.optim.SGD(model.parameters(), lr=1.0)  # torch hooks into a class's step when it is first used
         optimizer = Failing(model.parameters(), lr=1.0)
-        SpatialGradientScaling(model, optimizer, measure=None, scalings=G, apply=apply)
+        sgs = SpatialGradientScaling(model, optimizer, measure=None, scalings=G, apply=apply)
         for fail in (False, True, False):
             gradients = []
             before = model[0].weight.detach().clone()
@@ -111,60 +103,127 @@ class TestStepping:
             except RuntimeError:
                 continue
             torch.testing.assert_close(model[0].weight, before - gradients[0] * G, rtol=1e-4, atol=1e-4)
+        assert sgs._progress.steps == 3
 
-    def test_moving_the_model_moves_the_scalings(self):
-        model, optimizer, _ = build(scalings=scaling_from_ratios(2, 2), measure=None)
-        model.double()
-        train_input = images().double()
-        model(train_input).sum().backward()
-        gradient = model[0].weight.grad.clone()
+    @pytest.mark.parametrize("set_to_none", [False, True])
+    def test_steps_without_new_gradients_scale_nothing_again_and_are_not_counted(self, set_to_none):
+        model, optimizer, sgs = build(live=Live(at=(1,), every=9))
+        sgs.set_scalings({"0": G})
+        for steps in (1, 2, 3):
+            optimizer.zero_grad(set_to_none=set_to_none)
+            model(images()).sum().backward()
+            gradient = model[0].weight.grad.clone()
+            for _ in range(3):  # such as a step that is tried again
+                optimizer.step()
+                torch.testing.assert_close(model[0].weight.grad, gradient * G)
+                assert sgs.state_dict()["live"][0]["step"] == steps
+
+    def test_a_gradient_that_somebody_replaces_or_changes_is_a_new_one(self):
+        model, optimizer, _ = build(scalings={"0": G}, measure=None)
+        train(model, optimizer, steps=1)
+        fresh = torch.ones_like(model[0].weight)
+        model[0].weight.grad = fresh.clone()
         optimizer.step()
-        torch.testing.assert_close(model[0].weight.grad, gradient * scaling_from_ratios(2, 2), atol=1e-6, rtol=1e-6)
+        assert torch.equal(model[0].weight.grad, fresh * G)
+        model[0].weight.grad.copy_(fresh)
+        optimizer.step()
+        assert torch.equal(model[0].weight.grad, fresh * G)
 
 
-def test_scale_gradients_names_what_is_wrong():
-    model = small_net()
-    with pytest.raises(KeyError, match="no convolution 'conv9'; it has 0, 3, 5"):
-        scale_gradients_(model, {"conv9": torch.ones(3, 3)})
-    with pytest.raises(ValueError, match=r"'0' has shape \(2, 2\)"):
-        scale_gradients_(model, {"0": torch.ones(2, 2)})
-    scale_gradients_(model, {"0": torch.ones(3, 3)})  # no gradient yet: nothing to do
+class TestNoEffect:
+    def test_a_hook_that_never_fires_is_noticed_within_four_steps(self):
+        model, _, _ = build()
+        another = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, another, steps=3)
+        with pytest.warns(NoEffectWarning, match=r"step\(\) was not called in 4 backward passes.*sgs.attach"):
+            train(model, another, steps=1)
+        train(model, another, steps=8)  # once is enough: warnings are errors here
+
+    def test_gradients_that_only_pile_up_are_noticed_too_but_not_accumulation(self, monkeypatch):
+        monkeypatch.setattr(step_hook, "PATIENCE", 7)
+        model, optimizer, _ = build(scalings={"0": G})
+        for step in range(30):
+            model(images()).sum().backward()
+            if step % 6 == 5:
+                optimizer.step()
+        for _ in range(7):  # the first one follows a step
+            model(images()).sum().backward()
+        with pytest.warns(NoEffectWarning, match="7 backward passes"):
+            model(images()).sum().backward()
+
+    @pytest.mark.parametrize(
+        ("settings", "use", "warns"),
+        [
+            ({}, lambda sgs: None, True),
+            ({}, lambda sgs: sgs.due(0), False),
+            ({}, lambda sgs: sgs.update(images()), False),
+            ({}, lambda sgs: sgs.set_scalings({"0": G}), False),
+            ({"scalings": {"0": G}, "measure": None}, lambda sgs: None, False),
+            ({"live": True}, lambda sgs: None, False),
+        ],
+    )
+    def test_steps_without_any_update(self, settings, use, warns, monkeypatch):
+        monkeypatch.setattr(step_hook, "PATIENCE", 5)
+        model, optimizer, sgs = build(**settings)
+        use(sgs)
+        train(model, optimizer, steps=4)
+        if warns:
+            with pytest.warns(NoEffectWarning, match=r"No scaling was measured in 5 steps.*sgs\.due.*live=True"):
+                train(model, optimizer, steps=1)
+        train(model, optimizer, steps=8)
+
+    @pytest.mark.parametrize("live", [True, False])
+    def test_the_end_of_a_training_that_was_never_scaled(self, live):
+        model, optimizer, sgs = build(live=live)
+        with sgs:
+            pass  # no steps: nothing to say
+        sgs.attach(optimizer)
+        train(model, optimizer)
+        what = "the first update was not finished" if live else "sgs.update was never called"
+        with pytest.warns(NoEffectWarning, match=f"had no effect: {what} within 3 steps"):
+            sgs.detach()
+        sgs.attach(optimizer)
+        sgs.detach(warn=False)
+        sgs.attach(optimizer)
+        with pytest.raises(KeyError), sgs:  # an exception is news enough
+            raise KeyError
 
 
-@pytest.mark.parametrize("bad", [{"conv9": torch.ones(3, 3)}, {"3": torch.ones(9, 9)}, {"3": torch.full((1, 3), -1.0)}])
-def test_scale_gradients_scales_nothing_if_anything_is_wrong(bad):
-    model = small_net()
-    model(images()).sum().backward()
-    before = model[0].weight.grad.clone()
-    with pytest.raises((KeyError, ValueError)):
-        scale_gradients_(model, {"0": scaling_from_ratios(2, 4), **bad})
-    assert torch.equal(model[0].weight.grad, before)
-
-
-def test_scale_gradients_of_torch_func_by_name():
-    model, G = small_net().eval(), scaling_from_ratios(2, 4).float()
-    params = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    gradients = torch.func.grad(lambda params: torch.func.functional_call(model, params, images()).sum())(params)
-    plain = {name: gradient.clone() for name, gradient in gradients.items()}
-    with pytest.raises(KeyError, match="no convolution 'conv9'; it has 0, 3, 5"):
-        scale_gradients_(gradients, {"0": G, "conv9": torch.ones(3, 3)})
-    with pytest.raises(ValueError, match=r"'3' has shape \(9, 9\)"):
-        scale_gradients_(gradients, {"0": G, "3": torch.ones(9, 9)})
-    assert same_matrices(gradients, plain)
-    scale_gradients_(gradients, {"0": G})
-    assert torch.equal(gradients.pop("0.weight"), plain.pop("0.weight") * G)
-    assert same_matrices(gradients, plain)
-    gradient = torch.ones(2, 2, 3, 3)
-    scale_gradients_({"weight": gradient}, {"": G})  # the model is a convolution
-    assert torch.equal(gradient, G.expand(2, 2, 3, 3))
-
-
-def test_two_steps_without_zero_grad_scale_the_same_gradient_twice():
-    G = scaling_from_ratios(2, 4).float()
-    for apply, expected in (("gradient", G * G), ("update", torch.ones(3, 3))):
-        model, optimizer, _ = build(scalings={"0": G}, measure=None, apply=apply)
+class TestScaleGradients:
+    @pytest.mark.parametrize(
+        ("bad", "error", "message"),
+        [
+            ({"conv9": torch.ones(3, 3)}, KeyError, "no convolution 'conv9'; it has 0, 3, 5"),
+            ({"3": torch.ones(9, 9)}, ValueError, r"'3' has shape \(9, 9\)"),
+            ({"3": torch.full((1, 3), -1.0)}, ValueError, "finite and non-negative"),
+        ],
+    )
+    def test_nothing_is_scaled_if_anything_is_wrong(self, bad, error, message):
+        model = small_net()
+        scale_gradients_(model, {"0": G})  # no gradient yet: nothing to do
         model(images()).sum().backward()
-        before = model[0].weight.grad.clone()
-        optimizer.step()
-        optimizer.step()
-        torch.testing.assert_close(model[0].weight.grad, before * expected)
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        before = copy.deepcopy(gradients)
+        for target in (model, gradients):
+            with pytest.raises(error, match=message):
+                scale_gradients_(target, {"0": G, **bad})
+            assert same_matrices(gradients, before)
+
+    def test_gradients_of_torch_func_by_name(self):
+        model = small_net().eval()
+        params = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        gradients = torch.func.grad(lambda params: torch.func.functional_call(model, params, images()).sum())(params)
+        plain = {name: gradient.clone() for name, gradient in gradients.items()}
+        scale_gradients_(gradients, {"0": G})
+        assert torch.equal(gradients.pop("0.weight"), plain.pop("0.weight") * G)
+        assert all(torch.equal(gradients[name], plain[name]) for name in gradients)
+        gradient = torch.ones(2, 2, 3, 3)
+        scale_gradients_({"weight": gradient}, {"": G})  # the model is a convolution
+        assert torch.equal(gradient, G.expand(2, 2, 3, 3))
+
+    def test_parametrized_layers_are_not_computed(self):
+        model = nn.Sequential(parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), nn.Conv2d(4, 4, 3))
+        model(images()).sum().backward()
+        before = copy.deepcopy(model.state_dict())
+        scale_gradients_(model, {"1": G})
+        assert same_matrices(model.state_dict(), before)

@@ -75,15 +75,18 @@ def scale_by_hand_(model, scalings):
     for name, G in scalings.items():
         weight = model.get_parameter(f"{name}.weight")
         if weight.grad is not None:
-            weight.grad.copy_(torch.einsum("oihw,hw->oihw", weight.grad, G.to(weight.grad.dtype)))
+            weight.grad.copy_(torch.einsum("oihw,hw->oihw", weight.grad, G.to(weight.grad)))
 
 
 @torch.no_grad()
-def scale_update_by_hand_(model, old, scalings):
-    """What must happen to the weights after a step, given the model before it."""
+def scale_update_by_hand_(model, old, scalings, optimizer):
+    """What must happen to the weights after a step, given the model before it; decoupled decay is not scaled."""
+    settings = optimizer.param_groups[0]
+    decay = settings["lr"] * settings["weight_decay"] if isinstance(optimizer, torch.optim.AdamW) else 0
     for name, G in scalings.items():
         before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
-        after.copy_(before + G * (after - before))
+        start = before * (1 - decay)
+        after.copy_(start + G.to(start.device) * (after - start))
 
 
 def step_by_hand_(model, optimizer, scalings, apply):
@@ -94,7 +97,7 @@ def step_by_hand_(model, optimizer, scalings, apply):
         return
     old = copy.deepcopy(model)
     optimizer.step()
-    scale_update_by_hand_(model, old, scalings)
+    scale_update_by_hand_(model, old, scalings, optimizer)
 
 
 def train_(model, optimizer, data):

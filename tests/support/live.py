@@ -1,13 +1,11 @@
 """Live updates written out by hand: which inputs a convolution saw, and the scaling that follows from them."""
 
-import copy
 import itertools
 import math
 from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import nn
 
 from spatialgrad import Live, SpatialGradientScaling
 from support.common import SCALED, TinyNet, batches, loss_of, scale_by_hand_, train_
@@ -59,48 +57,19 @@ def scalings_by_hand(model, ranges, counts, k=5.0):
     }
 
 
-def train_by_hand(model, optimizer, data, *, passes=lambda batch: [batch], k=5.0):
-    """A training with one live update, with the schedule of this file; `passes` gives the micro-batches of a step."""
+def train_by_hand(model, optimizer, data):
+    """A training with one live update, with the schedule of this file."""
     scalings, ranges, counts = {}, {}, {}
     for step, batch in enumerate(data):
         optimizer.zero_grad()
-        for part in passes(batch):
-            with recording(model, ranges if step in RANGES else counts if step in COUNTS else {}):
-                loss = loss_of(model, part)
-            loss.backward()
+        with recording(model, ranges if step in RANGES else counts if step in COUNTS else {}):
+            loss = loss_of(model, batch)
+        loss.backward()
         scale_by_hand_(model, scalings)
         optimizer.step()
         if step == max(COUNTS):
-            scalings = scalings_by_hand(model, ranges, counts, k)
+            scalings = scalings_by_hand(model, ranges, counts)
     return scalings
-
-
-class LiveByHand:
-    """An optimizer of one network with one live update, with the package's interface but without the package."""
-
-    def __init__(self, net, optimizer):
-        self.net, self.optimizer = net, optimizer
-        self.zero_grad = optimizer.zero_grad
-        self.names = [name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)]
-        self.number, self.scalings, self.ranges, self.counts = 0, {}, {}, {}
-
-    def watching(self):
-        into = self.ranges if self.number in RANGES else self.counts if self.number in COUNTS else {}
-        return recording(self.net, into, self.names)
-
-    def step(self):
-        scale_by_hand_(self.net, self.scalings)
-        self.optimizer.step()
-        if self.number == COUNTS[-1]:
-            self.scalings = scalings_by_hand(self.net, self.ranges, self.counts)
-        self.number += 1
-
-
-def twins(model=None, **settings):
-    """A model under training with live updates, and one to be trained by hand."""
-    model, optimizer, sgs = build(model, **settings)
-    twin = copy.deepcopy(model)
-    return model, optimizer, sgs, twin, torch.optim.SGD(twin.parameters(), lr=0.1)
 
 
 def some_batches(number=STEPS):
@@ -131,7 +100,7 @@ def _scaling(conv, first, then, k):
 
 def _padded(maps, conv):
     dy, dx = conv.padding
-    return np.pad(maps.double().numpy(), ((0, 0), (0, 0), (dy, dy), (dx, dx)))
+    return np.pad(maps.double().cpu().numpy(), ((0, 0), (0, 0), (dy, dy), (dx, dx)))
 
 
 def _nmi(levels, dy, dx, bins):

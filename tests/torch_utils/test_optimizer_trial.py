@@ -10,11 +10,11 @@ from spatialgrad.torch_utils.optimizer_trial import try_optimizer
 from support.optimizers import Anchored, GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
 
 optim = torch.optim
+DECAY = {"weight_decay": 0.1}
 
 LINEAR = [
     (optim.SGD, {"lr": 0.1}),
-    (optim.SGD, {"lr": 0.1, "momentum": 0.9}),
-    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, **DECAY}),
     (optim.SGD, {"lr": 0.0}),  # at the beginning of a warm-up
     (optim.SGD, {"lr": torch.tensor(0.1), "fused": True}),
     (optim.SGD, {"lr": 0.1, "maximize": True}),
@@ -27,86 +27,84 @@ OTHERS = [
     (optim.Adafactor, {}),
     (optim.Adagrad, {}),
     (optim.Adam, {}),
-    (optim.Adam, {"lr": 0.0, "weight_decay": 0.1, "amsgrad": True}),
+    (optim.Adam, {"lr": 0.0, "amsgrad": True, **DECAY}),
     (optim.Adam, {"lr": 1e-9, "fused": True}),
     (optim.Adamax, {}),
     (optim.AdamW, {"weight_decay": 1.0}),
     (optim.NAdam, {}),
     (optim.RAdam, {}),
-    (optim.RMSprop, {"momentum": 0.9, "centered": True}),
+    (optim.RMSprop, {"momentum": 0.9, "centered": True, **DECAY}),
     (optim.Rprop, {}),
     (Lion, {}),
     (SignSGD, {}),
     (ScheduleFree, {"adaptive": True}),
 ]
+DECOUPLED = [
+    (optim.AdamW, {"weight_decay": 0.0}, True),  # a schedule may raise it
+    (optim.Adafactor, {}, True),
+    (optim.NAdam, {"decoupled_weight_decay": True}, True),
+    (optim.RAdam, {"decoupled_weight_decay": True}, True),
+    (SignSGD, {}, True),
+    (optim.SGD, {}, True),  # without momentum, it makes no difference
+    (optim.SGD, {"momentum": 0.9, **DECAY}, False),
+    (optim.Adam, DECAY, False),
+    (optim.NAdam, DECAY, False),
+    (optim.RAdam, DECAY, False),
+    (optim.RMSprop, DECAY, False),
+    (Lion, {}, False),  # this one has no decay at all
+]
 
 
-def trial_of(kind, settings):
-    weight = nn.Parameter(torch.rand(8, 4, 3, 3))
-    return try_optimizer(kind([weight], **settings), weight)
-
-
-@pytest.mark.parametrize(("kind", "settings"), LINEAR)
-def test_linear_optimizers_pass_a_factor_on(kind, settings):
-    trial = trial_of(kind, settings)
-    assert trial.linear
-    assert trial.adds_up == (kind is not ScheduleFree)
-    assert trial.passed_on == pytest.approx(1, abs=0.05)
-
-
-@pytest.mark.parametrize(("kind", "settings"), OTHERS)
-def test_other_optimizers_do_not(kind, settings):
-    trial = trial_of(kind, settings)
-    assert not trial.linear
-    assert trial.adds_up == (kind is not ScheduleFree)
-    assert trial.passed_on == pytest.approx(0, abs=0.05)
+@pytest.fixture
+def weight():
+    return nn.Parameter(torch.rand(8, 4, 3, 3))
 
 
 @pytest.mark.parametrize(
-    ("kind", "copies"),
-    [
-        (ScheduleFree, ("z",)),
-        (Anchored, ("start",)),
-        (SlowWeights, ("slow",)),
-        (optim.ASGD, ()),  # keeps an average, which it does not use
-        (optim.Adam, ()),
-        (optim.SGD, ()),
-    ],
+    ("kind", "settings", "linear"), [(*each, True) for each in LINEAR] + [(*each, False) for each in OTHERS]
 )
-def test_copies_of_the_weights(kind, copies):
-    assert trial_of(kind, {}).own_copies == copies
-    if "weight_decay" in kind([torch.zeros(1)]).defaults:
-        assert trial_of(kind, {"weight_decay": 0.5}).own_copies == copies
+def test_linear_optimizers_pass_a_factor_on_and_others_do_not(kind, settings, linear, weight):
+    trial = try_optimizer(kind([weight], **settings), weight)
+    assert trial.linear == linear
+    assert trial.adds_up == (kind is not ScheduleFree)
+    assert trial.passed_on == pytest.approx(1 if linear else 0, abs=0.05)
+
+
+@pytest.mark.parametrize(("kind", "settings", "decoupled"), DECOUPLED)
+def test_decay_beside_the_update(kind, settings, decoupled, weight):
+    assert try_optimizer(kind([weight], **settings), weight).decoupled_decay == decoupled
+
+
+@pytest.mark.parametrize(("kind", "adds_up"), [(Anchored, False), (SlowWeights, False), (optim.Adam, True)])
+def test_scaled_updates_add_up_unless_the_weights_are_kept_elsewhere(kind, adds_up, weight):
+    assert try_optimizer(kind([weight]), weight).adds_up == adds_up
 
 
 @pytest.mark.parametrize(("sign", "linear"), [(True, False), (False, True)])
-def test_optimizers_that_accept_nothing_but_groups(sign, linear):
-    weight = nn.Parameter(torch.rand(8, 4, 3, 3))
+def test_optimizers_that_accept_nothing_but_groups(sign, linear, weight):
     group = {"params": [weight], "use_sign": sign, "lr": 0.0, "weight_decay": 0.5, "coefficients": [1.0]}
-    optimizer = GroupsOnly([group])
-    trial = try_optimizer(optimizer, weight)
-    assert trial.linear == linear
-    assert trial.own_copies == ()
+    assert try_optimizer(GroupsOnly([group]), weight).linear == linear
     assert group["coefficients"] == [1.0]
 
 
 def test_the_group_s_own_settings_count():
     first, second = (nn.Parameter(torch.rand(2, 2, 3, 3)) for _ in range(2))
-    groups = [{"params": [first]}, {"params": [second], "adaptive": True}]
-    optimizer = ScheduleFree(groups)
+    optimizer = ScheduleFree([{"params": [first]}, {"params": [second], "adaptive": True}])
     assert try_optimizer(optimizer, first).linear
     assert not try_optimizer(optimizer, second).linear
 
 
 def test_what_cannot_be_tried():
     model = nn.Conv2d(2, 2, 3)
-    assert try_optimizer(SGDFromModel(model, 0.1), model.weight) is None
-    assert try_optimizer(optim.LBFGS(model.parameters()), model.weight) is None  # needs a closure
-    assert try_optimizer(optim.SparseAdam(model.parameters()), model.weight) is None
+    for optimizer in (SGDFromModel(model, 0.1), optim.LBFGS(model.parameters()), optim.SparseAdam(model.parameters())):
+        assert try_optimizer(optimizer, model.weight) is None
 
 
-def test_nothing_else_changes():
-    weight = nn.Parameter(torch.rand(2, 2, 3, 3))
+def test_nothing_else_changes_and_no_device_is_seeded(weight, monkeypatch):
+    seeded = []
+    for device in (torch.cuda, torch.mps, torch.xpu):
+        for name in {"manual_seed", "manual_seed_all"} & set(dir(device)):
+            monkeypatch.setattr(device, name, seeded.append)
     optimizer = optim.Adam([weight])
     weight.grad = torch.ones_like(weight)
     optimizer.step()
@@ -115,3 +113,4 @@ def test_nothing_else_changes():
     assert torch.equal(weight, before[0])
     assert str(optimizer.state_dict()) == str(before[1])
     assert torch.equal(torch.get_rng_state(), random)
+    assert not seeded

@@ -45,50 +45,44 @@ def test_parameter_ids(sgd, weight):
     assert parameter_ids(sgd) == {id(weight)}
 
 
-class TestActingOnGradients:
+class Twice(torch.optim.SGD):
+    """Evaluates its closure twice before it steps."""
+
+    @torch.no_grad()
+    def step(self, closure):
+        loss = [closure(), closure()][1]
+        for parameter in self.param_groups[0]["params"]:
+            parameter.sub_(parameter.grad)
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        (torch.optim.SGD, lambda optimizer, closure: closure() and optimizer.step()),
+        (torch.optim.SGD, lambda optimizer, closure: optimizer.step(closure)),
+        (torch.optim.SGD, lambda optimizer, closure: optimizer.step(closure=closure)),
+        (Twice, lambda optimizer, closure: optimizer.step(closure)),
+    ],
+)
+def test_acting_on_gradients_as_soon_as_they_are_there(kind, step, weight):
     """All gradients are 1; the action doubles them, so that a step of rate 1 goes from 0 to −2."""
 
-    @staticmethod
-    def double_before_step(optimizer, weight):
-        def hook(_, args, kwargs):
-            return act_on_gradients(lambda: weight.grad.mul_(2), args, kwargs)
+    def closure():
+        assert torch.is_grad_enabled()
+        weight.grad = None
+        loss = (weight + 1).sum()
+        loss.backward()
+        evaluations.append(loss)
+        return loss
 
-        optimizer.register_step_pre_hook(hook)
+    def double():
+        assert weight.grad.item() == 1  # not twice
+        weight.grad.mul_(2)
 
-    @pytest.fixture
-    def closure(self, weight):
-        def closure():
-            assert torch.is_grad_enabled()
-            weight.grad = None
-            loss = weight.sum()
-            loss.backward()
-            return loss
-
-        return closure
-
-    def test_without_a_closure(self, sgd, weight, closure):
-        self.double_before_step(sgd, weight)
-        closure()
-        assert sgd.step() is None
-        assert weight.item() == -2
-
-    def test_after_a_closure(self, sgd, weight, closure):
-        self.double_before_step(sgd, weight)
-        assert sgd.step(closure).requires_grad
-        assert weight.item() == -2
-        sgd.step(closure=closure)
-        assert weight.item() == -4
-
-    def test_after_every_call_of_a_closure(self, weight, closure):
-        seen = []
-
-        class Twice(torch.optim.SGD):
-            def step(self, closure):
-                for _ in range(2):
-                    closure()
-                    seen.append(weight.grad.item())
-
-        optimizer = Twice([weight], lr=1.0)
-        self.double_before_step(optimizer, weight)
-        optimizer.step(closure)
-        assert seen == [2, 2]
+    evaluations, optimizer = [], kind([weight], lr=1.0)
+    optimizer.register_step_pre_hook(lambda _, args, kw: act_on_gradients(double, args, kw))
+    loss = step(optimizer, closure)
+    assert weight.item() == -2
+    assert loss is None or loss.requires_grad
+    assert len(evaluations) == (2 if kind is Twice else 1)

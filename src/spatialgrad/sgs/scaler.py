@@ -27,7 +27,7 @@ from spatialgrad.sgs.layers import ScaledLayers
 from spatialgrad.sgs.live import Live, LiveUpdate
 from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
 from spatialgrad.sgs.step_hook import Progress, StepHook, other_hooks
-from spatialgrad.torch_utils.distributed import check_agreement
+from spatialgrad.torch_utils.distributed import check_agreement, is_distributed
 from spatialgrad.torch_utils.loaders import Forward
 from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
 from spatialgrad.torch_utils.numbers import is_count
@@ -268,7 +268,10 @@ class SpatialGradientScaling:
         if self.measure is None:
             raise RuntimeError("These scalings are static (measure=None); use set_scalings to change them.")
         group = self._settings.process_group
-        check_agreement({**self._layers.identity(), **self._settings.identity()}, group)
+        if is_distributed(group):
+            # As many values as before a step: a process that steps instead must not break the collective.
+            values = {**self._layers.identity(), **self._settings.identity(), "live": None, "step": None}
+            check_agreement({"call": "sgs.update", **values}, group)
         self._layers.select()
         measurement = Measurement(self._layers.values(), self._settings)
         measured = measure_batches(

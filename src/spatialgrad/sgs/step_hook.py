@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayer, ScaledLayers, check_scaling, layout_of
 from spatialgrad.sgs.live import LiveUpdate
 from spatialgrad.sgs.measure import Settings
-from spatialgrad.torch_utils.distributed import check_agreement, local_part
+from spatialgrad.torch_utils.distributed import check_agreement, is_distributed, local_part
 from spatialgrad.torch_utils.modules import named_convolutions, plain_name
 from spatialgrad.torch_utils.optimizers import act_on_gradients
 
@@ -251,8 +251,11 @@ class StepHook:
 
     def _check_agreement(self) -> None:
         """Raise `ValueError` on all processes unless all of them scale the same layers in the same way."""
-        live = {} if self.live is None else {"live": self.live.schedule, "step": self.live.step}
-        check_agreement({**self._layers.identity(), **self._settings.identity(), **live}, self._settings.process_group)
+        group = self._settings.process_group
+        if is_distributed(group):  # a process alone need not read its scalings back
+            live = (None, None) if self.live is None else (self.live.schedule, self.live.step)
+            values = {**self._layers.identity(), **self._settings.identity(), "live": live[0], "step": live[1]}
+            check_agreement({"call": "optimizer.step", **values}, group)
         self.agreed = True
 
     def _after_backward(self, weight: Tensor) -> None:
