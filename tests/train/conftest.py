@@ -4,8 +4,6 @@ import shutil
 
 import pytest
 
-from support.training import quietly, stop_at, tiny
-
 
 @pytest.fixture(scope="session")
 def _runs(tmp_path_factory):
@@ -13,8 +11,11 @@ def _runs(tmp_path_factory):
 
 
 def _copy(make, source, target):
+    # Imported here: it trains, and conftest.py of all tests must choose the processor's instructions first.
+    from support import training
+
     if not source.exists():
-        make(source)
+        make(training, source)
     shutil.copytree(source, target)
     return target
 
@@ -22,16 +23,18 @@ def _copy(make, source, target):
 @pytest.fixture
 def finished(_runs, tmp_path):
     """Folder of a finished run of sgs: 3 epochs of 5 steps."""
-    return _copy(lambda folder: quietly(tiny(folder, "sgs")), _runs / "finished", tmp_path / "finished")
+    return _copy(lambda t, folder: t.quietly(t.tiny(folder, "sgs")), _runs / "finished", tmp_path / "finished")
 
 
 @pytest.fixture
 def interrupted(_runs, tmp_path):
     """Folder of the same run, stopped in its second epoch, after 7 steps."""
-    return _copy(lambda folder: stop_at(7, tiny(folder, "sgs")), _runs / "interrupted", tmp_path / "interrupted")
+    return _copy(lambda t, folder: t.stop_at(7, t.tiny(folder, "sgs")), _runs / "interrupted", tmp_path / "interrupted")
 
 
 @pytest.fixture
 def branched(_runs, tmp_path):
     """Folder of a finished run of dbb: 2 epochs of 5 steps."""
-    return _copy(lambda folder: quietly(tiny(folder, "dbb", epochs=2)), _runs / "branched", tmp_path / "branched")
+    return _copy(
+        lambda t, folder: t.quietly(t.tiny(folder, "dbb", epochs=2)), _runs / "branched", tmp_path / "branched"
+    )
