@@ -22,7 +22,6 @@ from spatialgrad.data.registry import names_for, task_of
 from spatialgrad.models.external import check_form, is_external
 from spatialgrad.models.registry import NOT_PRETRAINED, list_models, model_info
 from spatialgrad.reparam.dyrep.config import DyRepConfig
-from spatialgrad.sgs.apply_mode import Apply
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import (
     as_config_error,
@@ -36,6 +35,7 @@ from spatialgrad.train.flags import (
 from spatialgrad.train.jsonfiles import path_as_text, replacing
 from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
+Apply = Literal["gradient", "update", "auto"]
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
 METHOD_NAMES = [
     *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
