@@ -19,9 +19,9 @@ class Mutation:
     """Files or folders, relative to tests; those that notice soonest first."""
 
 
-_GROUPS = ("torch_utils/test_distributed.py", "sgs/test_process_groups.py")
+_GROUPS = ("torch_utils/test_distributed.py", "sgs/test_distributed.py")
 _HISTOGRAM = ("sgs/dependence/test_histogram.py",)
-_INFORMATION = ("sgs/dependence/test_mutual_information.py",)
+_INFORMATION = ("sgs/dependence/test_estimator.py", "sgs/dependence/test_mutual_information.py")
 _DYREP = ("reparam/dyrep/test_controller.py",)
 _ARCHIVES = ("data/files/test_archives.py",)
 _ENGINE = ("train/engine/test_trainer.py", "train/engine")
@@ -51,8 +51,8 @@ MUTATIONS = (
     ),
     Mutation(
         "a layer that only another process calls counts as not called",
-        "sgs/measurement.py",
-        "part.called = bool(flag)",
+        "sgs/measure.py",
+        "part.status = highest_status",
         "pass",
         ("sgs/test_distributed.py",),
     ),
@@ -69,14 +69,14 @@ MUTATIONS = (
         "torch_utils/modules.py",
         "buffer.data.copy_(value)",
         "buffer.copy_(value)",
-        ("sgs/test_measure.py",),
+        ("sgs/test_update.py",),
     ),
     Mutation(
         "inputs are observed before the user's hooks change them",
-        "sgs/layers.py",
-        "hook_for(observe), with_kwargs=True)",
-        "hook_for(observe), with_kwargs=True, prepend=True)",
-        ("sgs/test_measure.py",),
+        "sgs/measure.py",
+        "register_forward_pre_hook(self, with_kwargs=True)",
+        "register_forward_pre_hook(self, with_kwargs=True, prepend=True)",
+        ("sgs/test_update.py",),
     ),
     Mutation(
         "samplers that count their epochs are not restored",
@@ -96,15 +96,15 @@ MUTATIONS = (
     Mutation(
         "counts overflow beyond 2^31 pixels",
         "sgs/dependence/mutual_information.py",
-        "self._wide = needs_wide_counts(num_pixels)",
-        "self._wide = False",
+        "dtype=count_dtype(self.num_pixels)",
+        "dtype=torch.int32",
         _INFORMATION,
     ),
     Mutation(
         "counts of distant pairs overflow beyond 2^31 pixels",
         "sgs/dependence/distant_pairs.py",
-        "self._wide = needs_wide_counts(max(numbers, default=0))",
-        "self._wide = False",
+        "dtype=count_dtype(self.num_pixels)",
+        "dtype=torch.int32",
         _INFORMATION,
     ),
     Mutation(
@@ -145,8 +145,8 @@ MUTATIONS = (
     Mutation(
         "only the last block's moments count",
         "sgs/dependence/autocorrelation.py",
-        "moments[row] += torch.stack",
-        "moments[row] = torch.stack",
+        "counts[row] += torch.stack",
+        "counts[row] = torch.stack",
         ("sgs/dependence/test_autocorrelation.py",),
     ),
     Mutation(
@@ -166,17 +166,17 @@ MUTATIONS = (
     # Scalings and where they are applied
     Mutation(
         "k transforms the mean over channels instead of each channel",
-        "sgs/matrices.py",
+        "sgs/scaling.py",
         "_with_mean_one(k_transform(S, k).sum(0) / usable.sum())",
         "_with_mean_one(k_transform(S.sum(0) / usable.sum(), k))",
-        ("sgs/test_matrices.py",),
+        ("sgs/test_scaling.py",),
     ),
     Mutation(
         "a scaling may be exactly 0",
-        "sgs/matrices.py",
+        "sgs/scaling.py",
         ".clamp(min=SMALLEST)",
         "",
-        ("sgs/test_matrices.py", "sgs/test_properties.py"),
+        ("sgs/test_scaling.py", "sgs/test_properties.py"),
     ),
     Mutation(
         "updates are counted from the end of the warm-up",
@@ -187,38 +187,37 @@ MUTATIONS = (
     ),
     Mutation(
         "scalings are set while they are checked",
-        "sgs/filters.py",
-        "            check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))",
-        "            check_scaling(name, scaling, tuple(self._convolutions[name].kernel_size))\n"
-        "            self._values[name].copy_(scaling)",
+        "sgs/layers.py",
+        "            self[name].check(scaling)",
+        "            self[name].check(scaling)\n            self[name].set_scaling(scaling)",
         ("sgs/test_scaler.py",),
     ),
     Mutation(
         "'auto' scales updates of ASGD",
-        "sgs/place.py",
+        "sgs/apply_mode.py",
         "(torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)",
         "(torch.optim.SGD, torch.optim.LBFGS)",
-        ("sgs/test_place.py",),
+        ("sgs/test_apply_mode.py",),
     ),
     Mutation(
         "'auto' scales updates of LBFGS",
-        "sgs/place.py",
+        "sgs/apply_mode.py",
         "(torch.optim.SGD, torch.optim.ASGD, torch.optim.LBFGS)",
         "(torch.optim.SGD, torch.optim.ASGD)",
-        ("sgs/test_place.py",),
+        ("sgs/test_apply_mode.py",),
     ),
     Mutation(
         "SGD with weight decay does not count as linear",
         "torch_utils/optimizer_trial.py",
-        "slope = (once - reverse) / 2",
-        "slope = once - self._start",
+        "slope = (once[-1] - run(-gradients)[-1]) / 2",
+        "slope = once[-1] - repetition.start",
         ("torch_utils/test_optimizer_trial.py",),
     ),
     Mutation(
         "a step within a step scales again",
         "sgs/step_hook.py",
-        "return not inner",
-        "return True",
+        " or self._is_marked(gradient):",
+        ":",
         ("sgs/test_step_hook.py",),
     ),
     # Trainers of other frameworks

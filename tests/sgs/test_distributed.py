@@ -168,7 +168,7 @@ def update_with(trouble, how):
     return outcome, untouched, same_matrices(sgs.update(good), before)
 
 
-OTHER_FAILED = "RuntimeError: Another process failed while measuring its batches; see its error."
+OTHER_FAILED = "RuntimeError: Another process failed in this step; see its error."
 NAN = "NoEffectWarning: Convolutions first, wide, last, narrow had NaN or infinite inputs and keep their scalings."
 
 

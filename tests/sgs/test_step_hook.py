@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
@@ -17,22 +16,6 @@ G = scaling_from_ratios(2, 4).float()
 
 
 class TestStepping:
-    def test_gradients_are_multiplied_before_the_optimizer_uses_them(self, device):
-        model, optimizer, _ = build(small_net().to(device), scalings={"0": G}, measure=None)
-        reference = copy.deepcopy(model)
-        plain = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
-        for _ in range(3):
-            x, y = images().to(device), torch.randint(0, 5, (16,)).to(device)
-            for net, opt in ((model, optimizer), (reference, plain)):
-                torch.manual_seed(1)
-                opt.zero_grad()
-                F.cross_entropy(net(x), y).backward()
-                if opt is plain:
-                    scale_gradients_(net, {"0": G})
-                opt.step()
-        for p, q in zip(model.parameters(), reference.parameters(), strict=True):
-            torch.testing.assert_close(p, q)
-
     @pytest.mark.bits
     def test_ones_change_nothing_bit_for_bit(self):
         models = []
@@ -179,8 +162,8 @@ class TestNoEffect:
             pass  # no steps: nothing to say
         sgs.attach(optimizer)
         train(model, optimizer)
-        what = "the first update was not finished" if live else "sgs.update was never called"
-        with pytest.warns(NoEffectWarning, match=f"had no effect: {what} within 3 steps"):
+        advice = "the first live update begins after step 391" if live else "call sgs.update"
+        with pytest.warns(NoEffectWarning, match=f"No scaling was measured in 3 steps, .*: {advice}"):
             sgs.detach()
         sgs.attach(optimizer)
         sgs.detach(warn=False)

@@ -1,6 +1,7 @@
 """Every way to train that plain PyTorch offers: scaling does what a hand-written training does."""
 
 import copy
+import gc
 import inspect
 import io
 import math
@@ -153,6 +154,7 @@ def channels_last(model, optimizer, data):
 
 
 def compiled(model, optimizer, data, what, backend="aot_eager"):
+    gc.collect()  # updates of other tests that are still under way
     torch.compiler.reset()
     compile_ = partial(torch.compile, backend=backend)
 

@@ -349,8 +349,10 @@ class SpatialGradientScaling:
         measured = self._settings.measure_name
         schedule = "static" if measured is None else f"warmup={self.warmup}, every={self.every}"
         if self.live is not None:
-            steps = [state["step"] for state in self._live_state()]
-            status = "updating now" if self.updating else f"next update after step {self.live.next_update(max(steps))}"
+            states = self._live_state()
+            steps = [state["step"] for state in states]
+            under_way = self._hooks and any(state["updating"] for state in states)
+            status = "updating now" if under_way else f"next update after step {self.live.next_update(max(steps))}"
             schedule = f"live (step {', '.join(map(str, steps))}, {status})"
         assumed = " (assumed)" if any(layer.mode.assumed for layer in self._layers.values()) else ""
         attached = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
