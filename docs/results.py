@@ -17,8 +17,6 @@ from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
 from results_fit import fit_fact, fit_table, length_sentence, training_accuracies
 from results_own import (
     arms_table,
-    equal_time_sentence,
-    equal_time_table,
     live_sentence,
     provenance,
     regimes_table,
@@ -32,7 +30,6 @@ from spatialgrad.report.statistics import Comparison, Summary, compare_paired, s
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.kept import unpacked
-from spatialgrad.studies.own.rivals import EPOCHS
 from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +153,7 @@ def gains_table(found: list[Row]) -> str:
 
 def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
     """Every method on CIFAR-100 for the same number of epochs, with what a step of it costs."""
-    rivals = [row for row in found if row.study == "rivals" and row.group == (EPOCHS,)]
+    rivals = [row for row in found if row.study == "rivals"]
     cifar = [row for row in found if row.study == "cifar" and row.dataset.startswith("CIFAR-100")]
     of = [*(row for row in rivals if row.label == row.method), *cifar]
     lines = [
@@ -219,8 +216,6 @@ def blocks(studies: list[StudyResults]) -> dict[str, str]:
         "overhead-fact": overhead_fact(overhead),
         "gains": gains_table(found),
         "methods": methods_table(found, cost),
-        "equal-time": equal_time_table(studies),
-        "equal-time-fact": equal_time_sentence(studies),
         "headline": headline(found),
         "provenance": provenance(studies),
         "live": live_sentence(studies),

@@ -7,7 +7,6 @@ from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, summarize
 from spatialgrad.report.tables.cells import metric_name, signed, spread
 from spatialgrad.report.tables.results import compare_all
-from spatialgrad.studies.own.rivals import TIME
 
 NOT_YET = "not measured yet"
 
@@ -72,35 +71,6 @@ def arms_table(name: str, studies: list[StudyResults]) -> str:
     ]
     titles = [*(title.lower() for title in study.shown[0].record.group), "training"]
     return _table([*titles, "seeds", f"{metric_name(study.record.metric)} (%)", "gain over plain, 95 % interval"], rows)
-
-
-def equal_time_table(studies: list[StudyResults]) -> str:
-    """Every method that was trained for as long as plain training takes."""
-    rows = [
-        [arm.label, str(arm.record.config["budget"]["epochs"]), *_measured(arm, comparison)]
-        for arm, comparison in _at_equal_time(studies)
-    ]
-    if not rows:
-        return f"Methods at equal training time: {NOT_YET}."
-    return _table(["method", "epochs", "seeds", "accuracy (%)", "gain over plain, 95 % interval"], rows)
-
-
-def equal_time_sentence(studies: list[StudyResults]) -> str:
-    """The gain of scaling and of its rivals over plain training in the same time."""
-    gains = [
-        f"{arm.label} {with_interval(comparison)}"
-        for arm, comparison in _at_equal_time(studies)
-        if comparison is not None
-    ]
-    if not gains:
-        return f"Methods at equal training time: {NOT_YET}."
-    return f"In the time of 30 plain epochs, in points over plain training: {', '.join(gains)}."
-
-
-def _at_equal_time(studies: list[StudyResults]) -> list[tuple[ArmResults, Comparison | None]]:
-    study = _named("rivals", studies)
-    each = [] if study is None else _with_comparisons(study)
-    return [(arm, comparison) for arm, comparison in each if arm.values and arm.group == (TIME,)]
 
 
 def _with_comparisons(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:

@@ -182,30 +182,6 @@ def test_regimes_recomputed_without_our_statistics(filled):
     assert recomputed == len(values) // 2
 
 
-def test_methods_at_equal_time_recomputed_without_our_statistics(filled):
-    names = {"baseline": "Plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
-    values, folder = {}, ROOT / "results" / "rivals-desk" / "runs"
-    # Without branches, equal time is equal epochs: these runs are kept once.
-    shared = [path for name in ("plain", "sgs") for path in folder.glob(f"equal-epochs-{name}/seed*.json")]
-    for path in sorted([*shared, *folder.glob("equal-training-time-*/seed*.json")]):
-        run = json.loads(path.read_text())
-        method, result = run["config.json"]["method"]["name"], run["result.json"]
-        if method != "repopt-search":
-            started = method == "sgs" and run["config.json"]["repopt"]["scales"]
-            label = "SGS from RepOpt's weights" if started else names.get(method, method.upper())
-            key = (label, str(run["config.json"]["budget"]["epochs"]))
-            values.setdefault(key, {})[result["seed"]] = 100 * result["test"]["accuracy"]
-    (plain,) = (found for (label, _), found in values.items() if label == "Plain")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in filled["equal-time"].splitlines()[2:]]
-    for label, epochs, seeds, accuracy, gain in rows:
-        found = values.pop((label, epochs))
-        assert int(seeds) == len(found)
-        assert numbers(accuracy) == pytest.approx(spread_by_hand(list(found.values())), abs=0.0051)
-        assert numbers(gain) == pytest.approx(interval_by_hand(found, plain) if found is not plain else [], abs=0.0051)
-        assert found is plain or f"{label} {gain.strip('*')}" in filled["equal-time-fact"]
-    assert not values
-
-
 def check_arms(table, values, plain_label="Plain"):
     """Recompute a table of arms: the cells before the number of seeds are the keys of the values."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
