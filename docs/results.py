@@ -1,4 +1,4 @@
-"""Fill the tables and draw the picture of accuracy and cost, from the runs that are kept in results/.
+"""Fill the tables and draw the picture of accuracy and cost, from the runs that are archived in results/.
 
 Run: make results (or python docs/results.py, with spatialgrad[all]). Pages mark the place of a table by two comments,
 `<!-- results: NAME -->` and `<!-- end of results -->`; what is between them is replaced.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, summarize
 from spatialgrad.report.tables.cells import p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
-from spatialgrad.studies.kept import unpacked
+from spatialgrad.studies.archive import archives_in
 from spatialgrad.studies.registry import STUDIES
 
 ROOT = Path(__file__).parents[1]
@@ -90,12 +89,11 @@ class Row:
         return self.plain_training.mean - self.plain.mean
 
 
-def load_kept() -> list[StudyResults]:
-    """The kept studies, in the order in which `study list` has them."""
+def load_archived() -> list[StudyResults]:
+    """The archived studies, in the order in which `study list` has them."""
     order = list(STUDIES)
-    folders = sorted(RESULTS.glob("*/study.json"), key=lambda path: order.index(path.parent.name.rsplit("-", 1)[0]))
-    with ExitStack() as stack:
-        return [load_results(stack.enter_context(unpacked(path.parent))) for path in folders]
+    archives = sorted(archives_in(RESULTS), key=lambda path: order.index(path.stem.rsplit("-", 1)[0]))
+    return [load_results(path) for path in archives]
 
 
 def rows(studies: list[StudyResults]) -> list[Row]:
@@ -105,7 +103,7 @@ def rows(studies: list[StudyResults]) -> list[Row]:
         compared = compare_all(study)
         for arm in study.shown:
             reference, comparison = study.reference(arm), compared[arm.record.key]
-            if reference is None or comparison is None or _config(reference)["method"]["name"] != "baseline":
+            if reference is None or comparison is None or reference.record.config.method.name != "baseline":
                 continue
             plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
             before, after = (training_accuracies(each, study.record.metric) for each in (reference, arm))
@@ -119,8 +117,8 @@ def rows(studies: list[StudyResults]) -> list[Row]:
                     label=arm.record.label,
                     dataset=_dataset(arm),
                     network=_network(arm),
-                    epochs=_config(arm)["budget"]["epochs"],
-                    method=METHODS.get(name := _config(arm)["method"]["name"], name),
+                    epochs=arm.record.config.budget.epochs,
+                    method=METHODS.get(name := arm.record.config.method.name, name),
                     plain=plain,
                     scaled=scaled,
                     comparison=comparison,
@@ -235,7 +233,7 @@ def fill(text: str, filled: dict[str, str]) -> str:
 
 def main() -> None:
     """Fill the pages and draw the picture."""
-    studies = load_kept()
+    studies = load_archived()
     filled = blocks(studies)
     for page in PAGES:
         page.write_text(fill(page.read_text(), filled))
@@ -266,21 +264,17 @@ def _headline_row(found: list[Row]) -> Row:
     return next(row for row in _gains(found) if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))
 
 
-def _config(arm: ArmResults) -> Any:
-    return arm.record.config
-
-
 def _dataset(arm: ArmResults) -> str:
-    if _config(arm)["data"]["name"].startswith("folder:"):
+    if arm.record.config.data.name.startswith("folder:"):
         return arm.record.group["Dataset"]  # an archive does not say what it is a part of
     names = {str(run.result["dataset"]) for run in arm.runs if run.result.get("dataset")}
     return " / ".join(sorted(names))
 
 
 def _network(arm: ArmResults) -> str:
-    model = _config(arm)["model"]
-    width = FRACTIONS.get(model["width"], f"{model['width']:g}")
-    return NETWORKS.get(model["name"], model["name"]) + ("" if model["width"] == 1 else f", {width} width")
+    model = arm.record.config.model
+    width = FRACTIONS.get(model.width, f"{model.width:g}")
+    return NETWORKS.get(model.name, model.name) + ("" if model.width == 1 else f", {width} width")
 
 
 def _p(comparison: Comparison) -> str:

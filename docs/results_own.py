@@ -91,7 +91,7 @@ def _table(titles: list[str], rows: list[list[str]]) -> str:
 
 
 def provenance(studies: list[StudyResults]) -> str:
-    """The commands, the machines and the pages of the kept studies."""
+    """The commands, the machines and the pages of the archived studies."""
     lines = []
     for study in studies:
         name = f"{study.record.name}-{study.record.scale}"

@@ -4,18 +4,16 @@ import json
 import re
 import runpy
 import statistics
+from functools import cache
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from spatialgrad.studies.kept import read_kept, run_names
-from spatialgrad.studies.record import read_study
+from spatialgrad.studies.archive import archives_in, read_archive
 
 ROOT = Path(__file__).parents[1]
-STUDIES = sorted(path.parent for path in ROOT.glob("results/*/study.json"))
-RUNS = sorted(ROOT.glob("results/*/runs/**/seed*.json"))
-POINTS = sorted(ROOT.glob("results/*/searches/**/seed*.json"))
+ARCHIVES = archives_in(ROOT / "results")
 ROW = re.compile(r"\| (?P<dataset>[^|]+) \| (?P<network>[^|]+) \| (?P<epochs>\d+) \| (?P<n>\d+) \| (?P<plain>[^|]+) "
                  r"\| (?P<scaled>[^|]+) \| (?P<gain>[^|]+) \| (?P<p>[^|]*) \|")  # fmt: skip
 
@@ -27,7 +25,7 @@ def script():
 
 @pytest.fixture(scope="module")
 def filled(script):
-    return script["blocks"](script["load_kept"]())
+    return script["blocks"](script["load_archived"]())
 
 
 def test_the_pages_are_what_make_results_writes(script, filled):
@@ -44,27 +42,32 @@ def test_a_changed_number_is_noticed(script, filled):
 
 
 def test_the_demonstration_quotes_what_was_measured(script):
-    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](script["load_kept"]())
+    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](script["load_archived"]())
 
 
 def numbers(text):
     return [float(each.replace("−", "-")) for each in re.findall(r"[+−]?\d+\.\d+", text)]
 
 
+@cache
+def runs_of(study):
+    """The finished runs of the arms of an archived study, by folder."""
+    runs = read_archive(ROOT / "results" / f"{study}.jsonl").runs
+    return {name: run for name, run in runs.items() if name.startswith("runs/") and run.is_finished}
+
+
 def by_hand(training=False):
     """Final accuracies in per cent by study, images, network, epochs and method, from the files alone."""
     found = {}
-    for path in RUNS:
-        run = json.loads(path.read_text())
-        config, result = run["config.json"], run["result.json"]
-        if config["task"] != "classification":
-            continue
-        study = path.relative_to(ROOT / "results").parts[0]
-        images, model = config["data"], config["model"]
-        place = (study, images["name"], images["limit"], model["name"], model["width"], config["budget"]["epochs"])
-        values = found.setdefault(place, {}).setdefault(config["method"]["name"], {})
-        last = run["metrics.jsonl"]["train_accuracy"][-1] if training else result["test"]["accuracy"]
-        values[config["seed"]] = 100 * last
+    for study in (path.stem for path in ARCHIVES):
+        for run in runs_of(study).values():
+            config, result = run.config, run.result
+            if config.task != "classification":
+                continue
+            place = (study, config.data.name, config.data.limit, config.model.name, config.model.width)
+            values = found.setdefault((*place, config.budget.epochs), {}).setdefault(config.method.name, {})
+            last = run.metrics[-1]["train_accuracy"] if training else result.test["accuracy"]
+            values[config.seed] = 100 * last
     return found
 
 
@@ -105,12 +108,8 @@ def test_rows_of_the_readme_recomputed_without_our_statistics():
 def final_values(study, key):
     """Final values of the metric in per cent by seed, by what `key` reads from the config."""
     found = {}
-    for path in sorted((ROOT / "results" / study).glob("runs/**/seed*.json")):
-        run = json.loads(path.read_text())
-        config = run["config.json"]
-        found.setdefault(key(config), {})[config["seed"]] = (
-            100 * run["result.json"]["test"][run["result.json"]["metric"]]
-        )
+    for run in runs_of(study).values():
+        found.setdefault(key(run.config), {})[run.config.seed] = 100 * run.result.test[run.result.metric]
     return found
 
 
@@ -153,7 +152,7 @@ def test_gains_by_length_recomputed_without_our_statistics(filled):
 
 
 def test_live_recomputed_without_our_statistics(filled):
-    values = final_values("live-desk", lambda config: bool(config["scaling"].get("live")))
+    values = final_values("live-desk", lambda config: config.scaling.live)
     means = [statistics.fmean(values[live].values()) for live in (False, True)]
     stds = [statistics.stdev(values[live].values()) for live in (False, True)]
     printed = numbers(filled["live"])
@@ -163,8 +162,8 @@ def test_live_recomputed_without_our_statistics(filled):
 
 def test_regimes_recomputed_without_our_statistics(filled):
     def place(config):
-        steps = config["budget"]["epochs"] * (config["data"]["limit"] // config["data"]["batch_size"])
-        return config["data"]["limit"], round(steps, -3), config["method"]["name"]
+        steps = config.budget.epochs * (config.data.limit // config.data.batch_size)
+        return config.data.limit, round(steps, -3), config.method.name
 
     values = final_values("regimes-desk", place)
     header, _, *rows = (
@@ -203,23 +202,23 @@ def test_adaptive_optimizers_recomputed_without_our_statistics(filled):
     optimizers = {"adam": "Adam", "adamw": "AdamW"}
 
     def place(config):
-        arm = arms[config["method"]["name"], config["scaling"]["apply"]]
-        return networks[config["model"]["name"]], optimizers[config["optimizer"]["name"]], arm
+        arm = arms[config.method.name, config.scaling.apply]
+        return networks[config.model.name], optimizers[config.optimizer.name], arm
 
     check_arms(filled["adaptive"], final_values("adaptive-desk", place))
 
 
 def test_sources_recomputed_without_our_statistics(filled):
     def place(config):
-        scaling, method = config["scaling"], config["method"]["name"]
+        scaling, method = config.scaling, config.method.name
         labels = {
             "baseline": "Plain",
-            "sgs": "mutual information, live" if scaling.get("live") else f"mutual information, k = {scaling['k']:g}",
+            "sgs": "mutual information, live" if scaling.live else f"mutual information, k = {scaling.k:g}",
             "sgs-autocorrelation": "autocorrelation",
             "sgs-static": "best α and β",
         }
         # Points of the search train on a part of the images, and are not rows.
-        return None if config["data"]["validation"] else ("CIFAR-100", labels[method])
+        return None if config.data.validation else ("CIFAR-100", labels[method])
 
     values = final_values("sources-desk", place)
     values.pop(None, None)
@@ -231,11 +230,10 @@ def test_other_tasks_recomputed_without_our_statistics(filled, study, network):
     folders = {"baseline": "Baseline", "sgs-in-pre-training": "SGS in pre-training"}
     folders |= {"sgs-in-fine-tuning": "SGS in fine-tuning", "sgs": "SGS"}
     values = {}
-    for path in sorted((ROOT / "results" / study).glob("runs/*/seed*.json")):
-        result = json.loads(path.read_text())["result.json"]
-        label = folders.get(path.parent.name.removeprefix(f"{network.lower().replace(' ', '-')}-"))
+    for name, run in runs_of(study).items():
+        label = folders.get(Path(name).parent.name.removeprefix(f"{network.lower().replace(' ', '-')}-"))
         if label is not None:
-            values.setdefault((network, label), {})[result["seed"]] = 100 * result["test"][result["metric"]]
+            values.setdefault((network, label), {})[run.result.seed] = 100 * run.result.test[run.result.metric]
     check_arms(filled[study.removesuffix("-desk")], values, plain_label="Baseline")
 
 
@@ -246,9 +244,9 @@ def test_methods_recomputed_without_our_statistics(filled):
     for study in ("rivals-desk", "cifar-desk"):
 
         def key(config, study=study):
-            kept = config["data"]["name"] == "cifar100" and config["budget"]["epochs"] == 30
-            first = config["repopt"]["scales"] is None or config["method"]["name"] == "repopt"
-            return (study, names.get(name := config["method"]["name"], name.upper())) if kept and first else None
+            shown = config.data.name == "cifar100" and config.budget.epochs == 30
+            first = config.repopt.scales is None or config.method.name == "repopt"
+            return (study, names.get(name := config.method.name, name.upper())) if shown and first else None
 
         values |= final_values(study, key)
     recomputed = 0
@@ -272,25 +270,22 @@ def test_costs_recomputed(filled):
         assert numbers(ratio) == [pytest.approx(statistics.median(a / b for a, b in pairs), abs=0.0051)]
 
 
-@pytest.mark.parametrize("path", [*RUNS, *POINTS], ids=lambda path: str(path.relative_to(ROOT / "results")))
-def test_kept_runs_are_whole_small_and_without_paths(path):
-    values = read_kept(path)
-    config, result = values["config.json"], values["result.json"]
-    assert config["seed"] == result["seed"] == int(path.stem.removeprefix("seed"))
-    last = values["metrics.jsonl"][-1][f"test_{result['metric']}"]
-    assert last == pytest.approx(result["trained"][result["metric"]], rel=1e-5)
-    assert path.stat().st_size < 20_000
-    assert not re.search(r'"/|[A-Z]:\\\\|~/', path.read_text())
-    assert re.fullmatch("[0-9a-f]{40}", values["environment.json"]["commit"])
-
-
-@pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
-def test_every_file_belongs_to_its_study(folder):
-    names = {f"{name}.json" for name in run_names(read_study(folder))}
-    there = {str(path.relative_to(folder)) for path in folder.rglob("*.json")} - {"study.json"}
-    there = {name for name in there if not name.endswith("/best.json")}
-    assert there <= names
+def test_archived_runs_are_whole_small_and_without_paths():
+    for path in ARCHIVES:
+        archive = read_archive(path)
+        for name, run in archive.runs.items():
+            if run.result is None:
+                continue
+            assert run.config.seed == run.result.seed == int(name.rpartition("seed")[2])
+            last = run.metrics[-1][f"test_{run.result.metric}"]
+            assert last == pytest.approx(run.result.trained[run.result.metric], rel=1e-5)
+            assert re.fullmatch("[0-9a-f]{40}", run.environment["commit"])
+            assert run.identity.data is not None
+            assert name in archive.record.runs
+        text = path.read_text()
+        assert not re.search(r'"/|[A-Z]:\\\\|~/', text)
+        assert max(map(len, text.splitlines()[1:])) < 3_000
 
 
 def test_the_whole_is_small():
-    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*.json")) < 4_000_000
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*.json*")) < 700_000

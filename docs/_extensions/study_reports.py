@@ -1,4 +1,4 @@
-"""The report pages of the kept studies, as part of the site: results/NAME becomes reports/NAME/index.html."""
+"""The report pages of the archived studies, as part of the site: results/NAME.jsonl becomes reports/NAME/index.html."""
 
 from pathlib import Path
 
@@ -12,9 +12,10 @@ def write_reports(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     from spatialgrad.report.write import write_report
+    from spatialgrad.studies.archive import archives_in
 
-    for record in sorted(RESULTS.glob("*/study.json")):
-        write_report([record.parent], Path(app.outdir) / "reports" / record.parent.name)
+    for archive in archives_in(RESULTS):
+        write_report([archive], Path(app.outdir) / "reports" / archive.stem)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
+from spatialgrad.studies.archive import read_archive
 from spatialgrad.studies.record import read_study
-from spatialgrad.studies.run.status import run_status
+from spatialgrad.train import Run
 from support.own_images import write_class_folders
 from support.studies import results, sessions
 from support.training import Process, wait_for
@@ -112,9 +113,9 @@ def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     code, said, error = Process("study", "status", folder.name).wait()
     assert code == 0, error
     assert "8 runs, 8 finished" in said
-    code, said, error = Process("study", "keep", folder.name, "--into", "kept").wait()
+    code, said, error = Process("study", "archive", folder.name, "--into", "archives").wait()
     assert code == 0, error
-    assert len(list((tmp_path / "kept" / folder.name / "runs").rglob("seed*.json"))) == 8
+    assert len(read_archive(tmp_path / "archives" / f"{folder.name}.jsonl").runs) == 8
 
 
 @pytest.mark.slow
@@ -124,11 +125,11 @@ def test_killed_and_interrupted_it_resumes(tmp_path):
     options = ("--out", folder, "--seeds", 2, "--epochs", 10, "--budget.checkpoint-steps", 1)
     first = folder / "runs/baseline/seed0"
     process = compare(*options)
-    wait_for(lambda: run_status(first).epoch >= 2, 200)
+    wait_for(lambda: Run.open(first).epoch >= 2, 200)
     process.kill()
-    wait_for(lambda: run_status(first).state == "stopped", 200)
+    wait_for(lambda: Run.open(first).state == "interrupted", 200)
     process = compare(*options)
-    wait_for(lambda: run_status(folder / "runs/sgs/seed0").epoch >= 1, 300)
+    wait_for(lambda: Run.open(folder / "runs/sgs/seed0").epoch >= 1, 300)
     process.signal(signal.SIGINT)
     code, _, error = process.wait(200)
     assert code == 130

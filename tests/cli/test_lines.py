@@ -13,7 +13,7 @@ from spatialgrad.cli.commands import COMMANDS
 from spatialgrad.cli.main import main
 from spatialgrad.cli.rows import Rows
 from spatialgrad.cli.study_tables import describe_status, describe_study
-from spatialgrad.studies.record import read_study
+from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.registry import get_study
 from spatialgrad.train.optimizers import DEFAULT_LR
 from support.common import python_environment
@@ -124,7 +124,7 @@ class TestNarrowTables:
         ]
         write_run(tmp_path / "runs/a1/seed0", 0.5)
         record(arms, seeds=(0,)).write(tmp_path)
-        narrow.print(describe_status(tmp_path, read_study(tmp_path)))
+        narrow.print(describe_status(open_study(tmp_path)))
         said = narrow.file.getvalue()
         assert "…" not in said
         assert max(map(len, said.splitlines())) <= narrow.width
@@ -154,7 +154,7 @@ class TestExitCodes:
             ["study", "run", "cifer"],
             ["study", "show", "cifer"],
             ["study", "status", "cifer"],
-            ["study", "keep", "cifer"],
+            ["study", "archive", "cifer"],
             ["model", "show", "vgg12"],
             ["compare", "--model", "vgg12"],
             ["compare", "--dataset", "cifar1000"],

@@ -6,7 +6,7 @@ import pytest
 
 from spatialgrad.cli.main import main
 from spatialgrad.report.figures.build import FIGURES
-from spatialgrad.studies.find import find_studies
+from spatialgrad.studies.registry import find_studies
 from spatialgrad.studies.study import FigureName
 from support.report import arm, record, write_run
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_written_leaves_the_old_report(folder, monkeypatch, capsy
     before = {path.name: path.read_bytes() for path in report.iterdir()}
     (folder / "studies/cifar-desk/study.json").write_text("{")
     assert main(["report", "cifar-desk"]) == 2
-    assert "study.json cannot be read" in capsys.readouterr().err
+    assert "study.json is damaged" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in report.iterdir()} == before
     (folder / "occupied").write_text("")
     assert main(["report", "cifar-pocket", "--out", "occupied/report"]) == 74

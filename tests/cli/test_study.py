@@ -3,6 +3,7 @@
 import pytest
 
 from spatialgrad.cli.study_tables import describe_status, describe_study
+from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
 from support.studies import console, registered, run_here, tiny_study
@@ -101,8 +102,8 @@ def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
     record = read_study(tmp_path)
     (tmp_path / record.arms[0].runs[0].folder / "result.json").write_text("{")
     out = console()
-    out.print(describe_status(tmp_path, record))
+    out.print(describe_status(open_study(tmp_path)))
     said = out.file.getvalue()
     assert "1 damaged" in said
-    assert "JSONDecodeError" in said
+    assert "result.json is damaged" in said
     assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]

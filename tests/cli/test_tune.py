@@ -1,24 +1,20 @@
 """`spatialgrad tune`: what is refused, and searches in real processes that are killed, pruned and resumed."""
 
+import json
 import signal
+from dataclasses import replace
 
-import optuna
 import pytest
-from optuna.distributions import FloatDistribution
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState, create_trial
 
+from spatialgrad.studies.console import StudyReporter
+from spatialgrad.studies.launch import LocalExecutor
 from spatialgrad.studies.record import read_best, read_study
-from spatialgrad.studies.run.journal import open_journal
-from spatialgrad.studies.run.local import LocalLauncher
-from spatialgrad.studies.run.status import run_status
-from spatialgrad.studies.run.trials import RANDOM_TRIALS
-from spatialgrad.studies.run.tuning import Tuning
+from spatialgrad.studies.runner import run_jobs
+from spatialgrad.studies.tune import RANDOM_TRIALS, TrialJobs, with_k
 from spatialgrad.train import Run
 from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.signals import Stop
-from support.studies import results, tiny_config
+from support.studies import console, results, tiny_config, write_result
 from support.training import Process, wait_for
 
 TINY = (
@@ -40,7 +36,7 @@ def tune(*arguments):
         (("--trials", "0"), "--trials must be at least 2, got 0"),
         (("--seeds", "1"), "--seeds must be at least 2, got 1"),
         (("--data.validation", "0"), "--data.validation must be above 0"),
-        (("--epochs", "1"), "--epochs must be above --scaling.warmup 1, got 1"),
+        (("--epochs", "1"), "--epochs must be greater than --scaling.warmup 1, got 1"),
         (("--optimizer.name", "sdg"), "did you mean 'sgd'?"),
     ],
 )
@@ -66,22 +62,16 @@ def test_a_missing_data_set_is_reported_before_anything_is_written(command, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def trials(folder):
-    """What optuna-dashboard reads."""
-    storage = JournalStorage(JournalFileBackend(str(folder / "searches.log")))
-    return optuna.load_study(study_name="k", storage=storage).trials
-
-
 @pytest.mark.slow
 def test_killed_interrupted_and_resumed_to_an_answer(tmp_path):
     folder = tmp_path / "study"
     options = ("--k", 1, 20, "--trials", 3, "--seeds", 2, "--out", folder, "--budget.checkpoint-steps", 1)
     first, second = (folder / f"searches/k/trial-00{number}/seed0" for number in (0, 1))
     process = tune(*options)
-    wait_for(lambda: run_status(first).epoch >= 1, 200)
+    wait_for(lambda: Run.open(first).epoch >= 1, 200)
     process.kill()
     process = tune(*options)
-    wait_for(lambda: run_status(second).epoch >= 1, 300)
+    wait_for(lambda: Run.open(second).epoch >= 1, 300)
     process.signal(signal.SIGINT)
     code, _, error = process.wait(200)
     assert code == 130
@@ -95,11 +85,10 @@ def test_killed_interrupted_and_resumed_to_an_answer(tmp_path):
     assert "Train with it: spatialgrad train --model vgg11-linear" in said
     assert "--scaling.k " in said.splitlines()[-1]
     assert "--data.validation" not in said.splitlines()[-1]
-    assert [trial.state for trial in trials(folder)] == [TrialState.COMPLETE] * 3
+    assert all(Run.open(folder / f"searches/k/trial-00{number}/seed0").is_finished for number in range(3))
     record = read_study(folder)
     assert record.seeds == (1, 2)
     assert read_best(folder, "k") is not None
-    assert "optuna-dashboard" in said
     text = (folder / "report/report.md").read_text()
     assert "the test images are not used" in text
     assert "spatialgrad tune --model" in text
@@ -122,24 +111,19 @@ def test_a_hopeless_training_really_stops(tmp_path):
     config = tiny_config(
         "sgs", epochs=epochs, data={"validation": 0.2, "limit": 150}, scaling={"warmup": 0, "every": 99}
     )
-    said = []
-    tuning = Tuning(tmp_path, config, (1.0, 20.0), report=said.append)
-    _, study = open_journal(tmp_path, "k", said.append)
+    heard = console()
     for number in range(RANDOM_TRIALS):
-        study.add_trial(
-            create_trial(
-                state=TrialState.COMPLETE,
-                value=0.99,
-                params={"scaling.k": 2.0 + number},
-                distributions={"scaling.k": FloatDistribution(1.0, 20.0, log=True)},
-                intermediate_values=dict.fromkeys(range(epochs), 0.99),
-            )
-        )
-    tuning.run(LocalLauncher(1, 1), RANDOM_TRIALS + 1, Stop())
-    stopped = trials(tmp_path)[-1]
-    assert stopped.state is TrialState.PRUNED
-    run = tmp_path / stopped.user_attrs["run"]
-    assert run_status(run).state == "stopped"
+        run = Run.open(tmp_path / f"searches/k/trial-{number:03d}/seed0")
+        run.plan(replace(with_k(config, 2.0 + number), out=run.folder))
+        lines = [json.dumps({"epoch": epoch, "test_accuracy": 0.99}) for epoch in range(epochs)]
+        (run.folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        write_result(run.folder, 0.99)
+    jobs = TrialJobs(tmp_path, config, (1.0, 20.0), RANDOM_TRIALS + 1, StudyReporter(heard))
+    run_jobs(jobs, LocalExecutor(1, 1), StudyReporter(heard), Stop())
+    stopped = jobs.trials[-1]
+    assert stopped.state == "pruned"
+    run = stopped.folder
+    assert Run.open(run).state == "failed"  # no command resumes it
     assert epochs // 3 <= len(read_lines(run / "metrics.jsonl")) < epochs
-    assert any(f"stopped after epoch {epochs // 3 + 1} of {epochs}" in line for line in said)
+    assert f"stopped after epoch {epochs // 3 + 1} of {epochs}" in heard.file.getvalue()
     assert (run / "checkpoint.pt").exists()

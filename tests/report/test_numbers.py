@@ -10,8 +10,8 @@ from scipy import stats
 
 from spatialgrad.report.write import write_report
 from spatialgrad.studies.paper.table1_cifar import QUOTED
-from spatialgrad.studies.record import PointRecord, SearchRecord
-from spatialgrad.studies.study import Published
+from spatialgrad.studies.study import Point, Published, Search
+from spatialgrad.train import TrainConfig
 from support.report import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
 
 
@@ -228,10 +228,10 @@ def test_a_curve_over_k_is_of_one_network_only(tmp_path):
     for model in ("M", "N"):
         arms.append(arm(f"{model}-b", "Baseline", {"Model": model}, (0,), reference=True))
         arms += [arm(f"{model}-k{k}", f"k = {k}", {"Model": model}, (0,), method="sgs", k=float(k)) for k in (1, 5)]
-    points = [PointRecord(values={"scaling.k": k}, runs=arms[i].runs) for i, k in ((1, 1.0), (2, 5.0))]
+    points = [Point(values={"scaling.k": k}, runs=arms[i].runs) for i, k in ((1, 1.0), (2, 5.0))]
     for each, value in zip(arms[:4], (0.5, 0.51, 0.52, 0.9), strict=True):  # of N, only the baseline is finished
         write_run(tmp_path / each.runs[0].folder, value)
-    search = SearchRecord(name="k-of-M", fields=("scaling.k",), points=tuple(points))
+    search = Search(name="k-of-M", config=TrainConfig(), grid={"scaling.k": (1.0, 5.0)}, points=tuple(points))
     record(arms, seeds=(0,), figures=("k-curve",), searches=(search,)).write(tmp_path)
     write_report([tmp_path])
     text = (tmp_path / "report/report.md").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spatialgrad.report.load import load_results
+from spatialgrad.report.reading import DEEPEST
 from spatialgrad.report.write import write_report
-from spatialgrad.studies.files import DEEPEST
 from support.report import arm, made_up, record, write_run
 
 HUGE = int("9" * 400)

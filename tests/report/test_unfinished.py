@@ -7,7 +7,7 @@ import pytest
 
 from spatialgrad.report.load import load_results
 from spatialgrad.report.write import write_report
-from spatialgrad.studies.record import RunRecord
+from spatialgrad.studies.study import RunRecord
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.locks import locked
 from support.report import arm, record, search_study, write_run
@@ -38,9 +38,9 @@ def texts(study):
 
 def test_waiting_failed_and_stopped(study):
     write_run(study / "runs/sgs/seed1", 0.5, seed=1, state="failed")
-    write_run(study / "runs/sgs/seed2", 0.5, seed=2, state="stopped")
+    write_run(study / "runs/sgs/seed2", 0.5, seed=2, state="interrupted")
     assert state(study, "runs/sgs/seed1").state == "failed"
-    assert state(study, "runs/sgs/seed2").state == "stopped"
+    assert state(study, "runs/sgs/seed2").state == "interrupted"
     for text in texts(study):
         assert "4 of 6 runs finished (1 stopped, 1 failed)" in text
         assert "the loss is not a number any more after step 20" in text
@@ -51,7 +51,7 @@ def test_waiting_failed_and_stopped(study):
 
 
 def test_running(study):
-    write_run(study / "runs/sgs/seed1", 0.5, seed=1, state="stopped")
+    write_run(study / "runs/sgs/seed1", 0.5, seed=1, state="interrupted")
     with locked(study / "runs/sgs/seed1"):
         with (study / "runs/sgs/seed1/metrics.jsonl").open("a") as file:
             file.write('{"step": 30, "epoch": 2, "test_acc')  # as a reader may see it while it is written

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from spatialgrad.studies.console import StudyReporter
 from spatialgrad.studies.plan import choose, make_plan
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
-from spatialgrad.studies.run.console import StudyReporter
-from spatialgrad.studies.run.runner import Runner
+from spatialgrad.studies.runner import PlanJobs
 from spatialgrad.studies.study import Arm, Search
 from spatialgrad.train import ConfigError, OtherConfigError
-from spatialgrad.train.signals import Stop
-from support.studies import InProcess, tiny_config, tiny_study
+from support.studies import tiny_config, tiny_study
 from support.training import SILENT
 
 
@@ -212,7 +211,7 @@ def test_two_commands_that_plan_at_once_lose_nothing(tmp_path):
     plans = [make_plan(study, "pocket", tmp_path, only=[text], num_seeds=n) for text, n in (("sgs", 1), ("tuned", 2))]
     plans.append(make_plan(study, "pocket", tmp_path, only=["sgs"], num_seeds=3, note="mine"))
     for plan in plans:
-        Runner(plan, InProcess(), StudyReporter(SILENT), Stop())
+        PlanJobs(plan, StudyReporter(SILENT))
     found = read_study(tmp_path)
     assert {arm.label: [run.seed for run in arm.runs] for arm in found.arms} == {
         "SGS (ours)": [0, 1, 2],

@@ -7,30 +7,43 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from spatialgrad.studies.paper.table1_cifar import PUBLISHED
-from spatialgrad.studies.record import ArmRecord, PointRecord, RunRecord, SearchRecord, StudyRecord
-from spatialgrad.studies.run.status import record_failure
-from spatialgrad.studies.study import Published
-from spatialgrad.train.config import to_dict
+from spatialgrad.studies.record import StudyRecord
+from spatialgrad.studies.study import Arm, Point, Published, RunRecord, Search
+from spatialgrad.train import Run, TrainConfig
+from spatialgrad.train.config import from_dict, to_dict, with_values
 from support.training import quietly, tiny
 
 DATASET = "Made-up images, 20k/5k subset"
 
 
-def arm(key, label, group, seeds, *, reference=False, published=(), config=None, method="baseline", **fields):
-    """An arm's record, with a run per seed in runs/KEY/seedN."""
-    return ArmRecord(
-        key=key,
+def arm(key, label, group, seeds, *, reference=False, published=(), config=None, method="baseline", k=5.0, **fields):
+    """An arm, with a run per seed in runs/KEY/seedN."""
+    default = with_values(TrainConfig(), {"method.name": method, "scaling.k": k})
+    return Arm(
         group=group,
         label=label,
         reference=reference,
-        shown=fields.pop("shown", True),
-        note=fields.pop("note", ""),
-        tuned_by=fields.pop("tuned_by", None),
         published=tuple(published),
-        config=config or {"method": {"name": method}, "scaling": {"k": fields.pop("k", 5.0)}},
+        config=from_dict(config) if config else default,
         runs=tuple(RunRecord(folder=f"runs/{key}/seed{seed}", seed=seed) for seed in seeds),
         **fields,
     )
+
+
+class Synthetic(StudyRecord):
+    """A record that makes the finished runs in its folder those that it plans, and leaves their numbers alone."""
+
+    def write(self, folder):
+        super().write(folder)
+        for name, config in self.planned_configs({}).items():
+            run, made_up = folder / name, '{"budget": {"epochs":'
+            if config is None or not (run / "result.json").is_file():
+                continue
+            if (run / "config.json").read_text().startswith(made_up):
+                (run / "config.json").write_text(json.dumps(to_dict(config)))
+                result = json.loads((run / "result.json").read_text())
+                result |= {"model": config.model.name, "method": config.method.name, "epochs": config.budget.epochs}
+                (run / "result.json").write_text(json.dumps({**result, "seed": config.seed}))
 
 
 def record(arms, *, seeds=(0, 1, 2), **fields):
@@ -48,7 +61,7 @@ def record(arms, *, seeds=(0, 1, 2), **fields):
         "published_seeds": 5,
         "differences": "A quarter of the width, and 30 epochs instead of 600.",
     }
-    return StudyRecord(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
+    return Synthetic(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
 
 
 def write_run(
@@ -90,7 +103,7 @@ def write_run(
         ]
         (folder / "scalings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in updates))
     if state == "failed":
-        record_failure(folder, "the loss is not a number any more after step 20", 3)
+        Run.open(folder).record_failure("the loss is not a number any more after step 20", 3)
     if state == "finished":
         result = {
             "accuracy": value,
@@ -109,7 +122,7 @@ def write_run(
             "seconds": seconds,
             "training_seconds": seconds - scaling_seconds - 6,
             "evaluation_seconds": 5.0,
-            "scaling_seconds": scaling_seconds,
+            "update_seconds": scaling_seconds,
             "checkpoint_seconds": 1.0,
             "parameters": 15_000_000,
             "macs": 313_000_000,
@@ -216,7 +229,7 @@ def search_study(folder):
         for j, beta in enumerate(grid):
             number = len(points)
             run = RunRecord(folder=f"searches/alpha-beta/point-{number:02d}/seed0", seed=0)
-            points.append(PointRecord(values={"scaling.alpha": alpha, "scaling.beta": beta}, runs=(run,)))
+            points.append(Point(values={"scaling.alpha": alpha, "scaling.beta": beta}, runs=(run,)))
             if number < 14:
                 write_run(folder / run.folder, 0.5 + 0.01 * i - 0.004 * (j - 2) ** 2, seconds=10)
     group = {"Dataset": "CIFAR-100"}
@@ -226,7 +239,7 @@ def search_study(folder):
     ]
     arms += [arm(f"k{k}", f"k = {k}", group, (0, 1), method="sgs", k=float(k)) for k in range(1, 8)]
     for each in arms:
-        k = each.config["scaling"]["k"] if each.label.startswith("k") else 0
+        k = each.config.scaling.k if each.label.startswith("k") else 0
         for seed in (0, 1):
             gain = 0.02 - 0.001 * (k - 5) ** 2 if k else 0
             write_run(folder / each.runs[seed].folder, 0.5 + gain + 0.004 * seed, seed=seed)
@@ -237,7 +250,14 @@ def search_study(folder):
         shows="Table 3",
         seeds=(0, 1),
         figures=("k-curve", "search"),
-        searches=(SearchRecord(name="alpha-beta", fields=("scaling.alpha", "scaling.beta"), points=tuple(points)),),
+        searches=(
+            Search(
+                name="alpha-beta",
+                config=TrainConfig(),
+                grid={"scaling.alpha": grid, "scaling.beta": grid},
+                points=tuple(points),
+            ),
+        ),
     )
     written.write(folder)
     return written

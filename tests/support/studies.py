@@ -1,8 +1,9 @@
-"""Tiny studies, and a launcher that trains in this very process: a run of a second or two."""
+"""Tiny studies, and an executor that trains in this very process: a run of a second or two."""
 
 import io
 import json
 import os
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 from rich.console import Console
 
 from spatialgrad.cli.main import main
+from spatialgrad.studies.console import StudyReporter
+from spatialgrad.studies.launch import Ended
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.registry import STUDIES
-from spatialgrad.studies.run.console import StudyReporter
-from spatialgrad.studies.run.launch import Ended
-from spatialgrad.studies.run.runner import Runner
+from spatialgrad.studies.runner import PlanJobs, run_jobs
 from spatialgrad.studies.study import Arm, Published, Search, Study
-from spatialgrad.train import Run, TrainError
+from spatialgrad.train import Result, Run, TrainError
+from spatialgrad.train.result import PHASES
 from spatialgrad.train.signals import Stop
 from support.training import SILENT, quietly, tiny
 
@@ -77,51 +79,66 @@ def tiny_study(*, epochs=2, failing=False, tuned=False, failing_points=None, nam
 
 
 class InProcess:
-    """Trains one run after the other, here; remembers in which order."""
+    """An executor that trains one run after the other, here; remembers in which order."""
+
+    slots = 1
 
     def __init__(self, before=None):
         self.order, self.before = [], before or (lambda folder: None)
-        self._ended = []
 
-    running = 0
-
-    @property
-    def has_room(self):
-        return not self._ended
-
-    def start(self, folder, *, processes):
+    def submit(self, folder, *, processes):
         self.order.append(folder)
         self.before(folder)
+        future = Future()
         try:
-            quietly(replace(Run.open(folder).config, out=folder))
-            self._ended.append(Ended(folder=folder, exit_code=0))
+            self.train(folder)
+            future.set_result(Ended(folder=folder, exit_code=0))
         except TrainError as error:
-            self._ended.append(Ended(folder=folder, exit_code=error.exit_code, message=str(error)))
+            future.set_result(Ended(folder=folder, exit_code=error.exit_code, message=str(error)))
+        return future
 
-    def ended(self, timeout):
-        ended, self._ended = self._ended, []
-        return ended
+    def train(self, folder):
+        quietly(replace(Run.open(folder).config, out=folder))
 
-    def stop(self):
+    def cancel(self, folder):
         pass
 
     def close(self):
         pass
 
 
-def run_here(study, folder, *, launcher=None, console=SILENT, stop=None, keep=None, **options):
-    """Plan and run a study in this process; the outcome and the launcher."""
-    launcher = launcher or InProcess()
-    plan = make_plan(study, "pocket", Path(folder), **options)
-    stop = stop or Stop()
-    runner = Runner(plan, launcher, StudyReporter(console), stop, keep=keep)
-    return runner.run(), launcher
+class Pretending(InProcess):
+    """Writes results without training."""
+
+    def train(self, folder):
+        write_result(folder, 0.5)
+
+
+def write_result(folder, value):
+    """The result of the run in a folder, with made-up numbers."""
+    config = Run.open(folder).config
+    counts = dict.fromkeys(("parameters", "macs", "training_parameters", "training_macs", "peak_memory_bytes"), 1)
+    seconds = dict.fromkeys(("seconds", *(f"{phase}_seconds" for phase in PHASES)), 1.0)
+    known = {"model": config.model.name, "dataset": "made up", "method": config.method.name, "seed": config.seed}
+    values = {"metric": "accuracy", "value": value, "best": value, "merge_difference": None, "steps": 1}
+    metrics = {name: {"accuracy": value} for name in ("test", "trained")}
+    Run.open(folder).finish(Result(**known, **counts, **seconds, **values, **metrics, epochs=config.budget.epochs))
+
+
+def run_here(study, folder, *, executor=None, console=SILENT, stop=None, archive=None, **options):
+    """Plan and run a study in this process; the outcome and the executor."""
+    executor = executor or InProcess()
+    plan, reporter = make_plan(study, "pocket", Path(folder), **options), StudyReporter(console)
+    jobs = PlanJobs(plan, reporter, archive=archive)
+    reporter.start(len(plan.jobs), len(jobs.outcome.finished))
+    run_jobs(jobs, executor, reporter, stop or Stop())
+    return jobs.outcome, executor
 
 
 def run_quietly(study_options, folder, options):
     """For `Process(function=...)`."""
-    outcome, launcher = run_here(tiny_study(**study_options), folder, **options)
-    Path(folder, f"started-{len(launcher.order)}-{os.getpid()}").touch()
+    outcome, executor = run_here(tiny_study(**study_options), folder, **options)
+    Path(folder, f"started-{len(executor.order)}-{os.getpid()}").touch()
     return len(outcome.failed)
 
 

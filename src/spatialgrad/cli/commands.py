@@ -40,13 +40,13 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "study": Command(
         "study",
-        "Reproduce the paper's tables and figures: list, show, run, status, keep.",
+        "Reproduce the paper's tables and figures: list, show, run, status, archive.",
         {
             "list": "study_list",
             "show": "study_show",
             "run": "study_run",
             "status": "study_status",
-            "keep": "study_keep",
+            "archive": "study_archive",
         },
     ),
     "report": Command("report"),

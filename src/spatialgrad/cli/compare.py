@@ -1,4 +1,4 @@
-"""``spatialgrad compare``: methods on a network and images of one's own."""
+"""``spatialgrad compare``: compare methods on your own model and data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.outcome import show_report
 from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
-from spatialgrad.studies.errors import FailedRunsError
 from spatialgrad.studies.own.compare import COMPARE, LEAST_SEEDS, METHODS, compare_study, default_folder, methods_in
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDY, read_study
+from spatialgrad.studies.registry import FailedRunsError
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError
 
@@ -38,7 +38,7 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
         out: Path | None = None,
         launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
         note: str = "",
-        keep: Path | None = None,
+        archive: Path | None = None,
         recipe: RecipeName = None,
     ) -> None:
         """Compare methods on your own network and images. Run the same command again to resume it.
@@ -50,7 +50,8 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
             out: Folder of the comparison; by default studies/compare-DATASET-MODEL. More methods and seeds extend it.
             launch: Where the runs are trained.
             note: A remark to show in the report.
-            keep: Keep each run as a small file in this folder as soon as it finishes, as `spatialgrad study keep` does.
+            archive: Archive each run in this folder as soon as it finishes, as `spatialgrad study archive` does. Runs
+                that are archived there are not trained again.
             recipe: Use its values as defaults.
         """
         if seeds < LEAST_SEEDS:
@@ -69,7 +70,7 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
         repeated = command_of(COMPARE, [*flags, "--methods", *every, "--seeds", str(num_seeds)], recipe)
         plan = make_plan(study, "own", folder, num_seeds=seeds, note=note, command=repeated)
         try:
-            launch.run(plan, config.machine, keep=keep)
+            launch.run(plan, config.machine, archive=archive)
         except FailedRunsError:
             show_report(folder)
             raise

@@ -18,7 +18,7 @@ from spatialgrad.cli.demo_picture import draw_scalings
 from spatialgrad.cli.demo_price import METHODS, UPDATE_EVERY, Price, measure_prices
 from spatialgrad.data import load_dataset, steps_per_epoch
 from spatialgrad.report.tables.cells import signed
-from spatialgrad.studies.run.console import counted
+from spatialgrad.studies.console import counted
 from spatialgrad.train.errors import ConfigError
 
 MODEL, IMAGE_SIZE = "vgg11-linear", 32

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from spatialgrad.cli.importing import importing
 from spatialgrad.data.registry import find_source, is_folder
 from spatialgrad.data.source import data_root
+from spatialgrad.studies.launch import Executor, LocalExecutor, visible_gpus
 from spatialgrad.studies.plan import Plan
-from spatialgrad.studies.run.launch import Launcher
 from spatialgrad.train.config import MachineConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 
@@ -23,15 +23,17 @@ class LaunchOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: processes on this machine. ray: a Ray cluster."""
     jobs: int | None = None
-    """Number of runs at a time; by default 1 on this machine, and as many as fit on a cluster."""
+    """Number of runs at a time; by default one per GPU of this machine, divided by --processes, and 1 without a GPU; on
+    a cluster as many as fit."""
     processes: int = 1
     """Number of processes per run, through torchrun: one per GPU."""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device type."""
     threads: int | None = None
-    """CPU threads per process; by default the cores, divided by the number of runs at a time."""
+    """CPU threads per process; by default the cores, divided by the number of runs at a time; on a cluster the CPUs of
+    a run."""
     cpus_per_run: int | None = None
-    """With --launcher ray: CPUs per run; by default threads times processes."""
+    """With --launcher ray: CPUs per run; by default threads times processes, or a node's CPUs per GPU, or at most 4."""
     gpus_per_run: float | None = None
     """With --launcher ray: GPUs per run; by default one per process if the cluster has any."""
     ray_address: str | None = None
@@ -52,12 +54,13 @@ class LaunchOptions:
 
     def within(self, machine: MachineConfig) -> MachineConfig:
         """What a config says about its machine, with these options in place of what they decide."""
-        changes: dict[str, Any] = {"threads": self.threads or machine.threads or self._share_of_cores()}
+        changes: dict[str, Any] = {}
         if self.accelerator != "auto":
             changes["accelerator"] = self.accelerator
         if self.processes == 1:
             changes["devices"] = 1
-        return replace(machine, **changes)
+        machine = replace(machine, **changes)
+        return replace(machine, threads=self.threads or machine.threads or self._share_of_cores(machine))
 
     def check_data(self, config: TrainConfig) -> None:
         """Check the data set before anything is written; no image of class folders is opened.
@@ -72,48 +75,53 @@ class LaunchOptions:
         if self.launcher == "local" and (is_folder(source.name) or source.locate(root) is None):
             source.load(root)
 
-    def open(self, machine: MachineConfig) -> Launcher:
-        """A launcher; it is closed by those who run with it.
+    def open(self, machine: MachineConfig) -> Executor:
+        """An executor; it is closed by those who run with it.
 
         Args:
             machine: Of the runs, as `within` returns it.
         """
         if self.launcher == "ray":
             with importing():
-                from spatialgrad.studies.run.ray import RayLauncher
+                from spatialgrad.studies.ray import RayExecutor
 
-            return RayLauncher(
+            return RayExecutor(
                 self.ray_address,
                 jobs=self.jobs,
-                cpus=self.cpus_per_run or (machine.threads or 1) * self.processes,
+                cpus=self.cpus_per_run,
                 gpus=self.gpus_per_run,
                 processes=self.processes,
                 threads=machine.threads,
             )
-        from spatialgrad.studies.run.local import LocalLauncher, visible_gpus
+        return LocalExecutor(self._runs_at_a_time(machine), machine.threads, _gpus(machine))
 
-        gpus = visible_gpus() if machine.accelerator in ("auto", "cuda") else ()
-        return LocalLauncher(self.jobs or 1, machine.threads, gpus)
-
-    def run(self, plan: Plan, machine: MachineConfig, *, keep: Path | None = None) -> None:
+    def run(self, plan: Plan, machine: MachineConfig, *, archive: Path | None = None) -> None:
         """Run a plan; see `run_plan`.
 
         Args:
             plan: The runs.
             machine: Theirs, as `within` returns it.
-            keep: Folder of kept studies, in which each finished run is kept at once.
+            archive: Folder of archives, to which each finished run is added at once.
         """
         with importing():
-            from spatialgrad.studies.run.runner import check_data, run_plan
+            from spatialgrad.studies.runner import check_data, run_plan
 
         if self.launcher == "local":
             check_data(plan)
-        run_plan(plan, self.open(machine), processes=self.processes, keep=keep)
+        run_plan(plan, self.open(machine), processes=self.processes, archive=archive)
 
-    def _share_of_cores(self) -> int:
-        if self.cpus_per_run:
-            return max(1, self.cpus_per_run // self.processes)
-        return max(1, usable_cores() // ((self.jobs or 1) * self.processes))
+    def _share_of_cores(self, machine: MachineConfig) -> int | None:
+        """Threads per process; None on a cluster, whose nodes may have another number of cores than this machine."""
+        if self.launcher == "ray":
+            return None
+        return max(1, usable_cores() // (self._runs_at_a_time(machine) * self.processes))
+
+    def _runs_at_a_time(self, machine: MachineConfig) -> int:
+        return self.jobs or max(1, len(_gpus(machine)) // self.processes)
+
+
+def _gpus(machine: MachineConfig) -> list[str]:
+    return visible_gpus() if machine.accelerator in ("auto", "cuda") else []
 
 
 def usable_cores() -> int:

@@ -1,4 +1,4 @@
-"""``spatialgrad study``: list, show, run, status and keep."""
+"""``spatialgrad study``: list, show, run, status and archive."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from rich.console import Console, RenderableType
 from spatialgrad.cli.data import DataRoot
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.study_tables import describe_all, describe_status, describe_study
-from spatialgrad.studies.find import find_studies
-from spatialgrad.studies.kept import keep_study
+from spatialgrad.studies.archive import archive_study, open_study
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import STUDIES, read_study
-from spatialgrad.studies.registry import get_study, list_studies
+from spatialgrad.studies.record import STUDIES
+from spatialgrad.studies.registry import find_studies, get_study, list_studies
 from spatialgrad.studies.study import PaperScale
 from spatialgrad.train.config import MachineConfig
 
@@ -54,7 +53,7 @@ def study_run(
     launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
     root: DataRoot = None,
     note: str = "",
-    keep: Path | None = None,
+    archive: Path | None = None,
 ) -> None:
     """Run a study. Run the same command again to resume it and to retry failed runs.
 
@@ -69,8 +68,8 @@ def study_run(
         launch: Where the runs are trained.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
         note: A remark to show in the report.
-        keep: Keep each run as a small file in this folder as soon as it finishes, as `spatialgrad study keep` does.
-            Runs that are already kept there, by this study or another one, are not trained again.
+        archive: Archive each run in this folder as soon as it finishes, as `spatialgrad study archive` does. Runs that
+            are archived there, by this study or another one, are not trained again.
     """
     study, machine = get_study(name), launch.within(MachineConfig())
     changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}
@@ -78,7 +77,7 @@ def study_run(
         changes["data.root"] = root.resolve()
     folder = STUDIES / f"{name}-{scale}" if out is None else out
     plan = make_plan(study, scale, folder, num_seeds=seeds, only=only, changes=changes, note=note)
-    launch.run(plan, machine, keep=keep)
+    launch.run(plan, machine, archive=archive)
 
 
 def study_status(study: Name) -> None:
@@ -88,18 +87,18 @@ def study_status(study: Name) -> None:
         study: Folder of the study, or its name for all folders studies/NAME-SCALE.
     """
     for folder in find_studies(study):
-        _print(describe_status(folder, read_study(folder)))
+        _print(describe_status(open_study(folder)))
 
 
-def study_keep(study: Name, into: Path = Path("results")) -> None:
-    """Keep the finished runs of a study as small files, without weights, which `spatialgrad report` can read.
+def study_archive(study: Name, into: Path = Path("results")) -> None:
+    """Archive the finished runs of a study in one small file, without weights, which `spatialgrad report` can read.
 
     Args:
         study: Folder of the study, or its name for all folders studies/NAME-SCALE.
-        into: Folder of the kept studies; each gets a folder of its own in it.
+        into: Folder of the archives; each study gets a file in it.
     """
     for folder in find_studies(study):
-        print(keep_study(folder, into))
+        print(archive_study(folder, into))
 
 
 def _print(content: RenderableType) -> None:

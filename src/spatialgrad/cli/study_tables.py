@@ -12,14 +12,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from spatialgrad.cli.rows import Rows
-from spatialgrad.studies.identity import other_run, planned_values
+from spatialgrad.studies.archive import StudyOnDisk
+from spatialgrad.studies.console import counted
 from spatialgrad.studies.plan import choose, count_runs, make_plan
-from spatialgrad.studies.record import RunRecord, StudyRecord, read_best
-from spatialgrad.studies.run.console import counted
-from spatialgrad.studies.run.status import RunStatus, format_metric, read_headline, run_status
+from spatialgrad.studies.status import RunStatus, format_metric, run_status
 from spatialgrad.studies.study import SCALES, Published, Scale, Study
 from spatialgrad.train.config import flatten, to_dict
-from spatialgrad.train.errors import DamagedFileError
+from spatialgrad.train.run import Run
 
 UNSEEN = ("seed", "out", "tensorboard", "data.root")
 """Fields that do not characterise an arm."""
@@ -90,26 +89,19 @@ def describe_published(value: Published, cost_unit: str | None) -> str:
     return ", ".join(parts) + quoted
 
 
-def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
+def describe_status(study: StudyOnDisk) -> RenderableType:
     """Progress of every arm and search, and why runs failed."""
-    seen: dict[str, RunStatus] = {}
-    planned = planned_values(folder, record)
-
-    def statuses(runs: Iterable[RunRecord]) -> list[RunStatus]:
-        for run in runs:
-            if run.folder not in seen:
-                seen[run.folder] = _status(folder / run.folder, planned[run.folder])
-        return [seen[run.folder] for run in runs]
-
+    record, planned = study.record, study.record.planned_configs(study.choices)
+    seen = {name: run_status(run, planned[name]) for name, run in study.runs.items()}
     columns = list(dict.fromkeys(name for arm in record.arms for name in arm.group))
     table = Rows((*columns, "arm", "runs", "result"))
     for search in record.searches:
-        states = statuses([run for point in search.points for run in point.runs])
-        name = f"search {search.name}"
-        table.add(*[""] * len(columns), name, _summary(states), _best(folder, search.name))
+        states = [seen[run.folder] for point in search.points for run in point.runs]
+        best = study.problems.get(search.name) or _best(study.choices.get(search.name))
+        table.add(*[""] * len(columns), f"search {search.name}", _summary(states), best)
     for arm in record.arms:
-        states = statuses(arm.runs)
-        mean = _mean([folder / run.folder for run in arm.runs if seen[run.folder].state == "finished"])
+        states = [seen[run.folder] for run in arm.runs]
+        mean = _mean([study.runs[run.folder] for run in arm.runs if seen[run.folder].state == "finished"])
         cells = [arm.group.get(name, "") for name in columns]
         table.add(*cells, arm.label, _summary(states), mean)
     counts = Counter(status.state for status in seen.values())
@@ -120,7 +112,7 @@ def describe_status(folder: Path, record: StudyRecord) -> RenderableType:
     ]
     for name, status in seen.items():
         if status.message:
-            parts.append(Text(f"\n{status.state}: {folder / name}\n  " + status.message.replace("\n", "\n  ")))
+            parts.append(Text(f"\n{status.state}: {study.path / name}\n  " + status.message.replace("\n", "\n  ")))
     return Group(*parts)
 
 
@@ -128,27 +120,13 @@ def _summary(states: list[RunStatus]) -> str:
     counts = Counter(status.state for status in states)
     parts = [f"{number} {state}" for state, number in counts.items()]
     for status in states:
-        if status.state in ("running", "stopped") and status.epochs:
+        if status.state in ("running", "interrupted") and status.epochs:
             parts.append(f"epoch {status.epoch}/{status.epochs}")
     return ", ".join(parts)
 
 
-def _status(folder: Path, planned: Mapping[str, Any]) -> RunStatus:
-    """The state of a run; damaged if its files cannot be read, or it is not the planned run."""
-    status = run_status(folder)
-    if status.state != "finished":
-        return status
-    try:
-        problem = other_run(folder, planned)
-        if not problem:
-            read_headline(folder)
-    except DamagedFileError as error:
-        problem = str(error)
-    return RunStatus(state="damaged", message=problem) if problem else status
-
-
-def _mean(finished: Sequence[Path]) -> str:
-    known = [headline for folder in finished if (headline := read_headline(folder)) is not None]
+def _mean(finished: Sequence[Run]) -> str:
+    known = [run.result for run in finished if run.result is not None]
     if not known:
         return "–"
     # Not the study's metric: a backbone has another one.
@@ -156,11 +134,7 @@ def _mean(finished: Sequence[Path]) -> str:
     return shown + (f" (mean of {len(known)})" if len(known) > 1 else "")
 
 
-def _best(folder: Path, search: str) -> str:
-    try:
-        values = read_best(folder, search)
-    except DamagedFileError as error:
-        return str(error)
+def _best(values: Mapping[str, Any] | None) -> str:
     if values is None:
         return "–"
     return "best: " + ", ".join(f"{name.rpartition('.')[2]} {_plain(value)}" for name, value in values.items())

@@ -15,19 +15,21 @@ from spatialgrad.cli.outcome import rows_of, terminal
 from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
 from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
-from spatialgrad.studies.own.tune import (
+from spatialgrad.studies.plan import make_plan
+from spatialgrad.studies.record import best_file, read_study
+from spatialgrad.studies.tune import (
     FIELD,
     FIRST_SEED,
     SEARCH,
     TUNE,
+    TUNE_LOCK,
+    TrialJobs,
     check_bounds,
     check_config,
     finalists,
     ks_of,
     tune_study,
 )
-from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import best_file, read_study
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError, DivergedError
 from spatialgrad.train.jsonfiles import write_json
@@ -59,7 +61,7 @@ def tune_command(default: TrainConfig) -> Callable[..., None]:
         launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
         recipe: RecipeName = None,
     ) -> None:
-        """Find the best k on held-out training images, and how sure that is. Run the same command again to resume it.
+        """Tune k on held-out training images and report the uncertainty. Run the same command again to resume it.
 
         Args:
             training: Of every run.
@@ -119,20 +121,21 @@ def run_tuning(
         command: The command that repeats all this.
     """
     with importing():
-        from spatialgrad.studies.run.console import StudyReporter, counted
-        from spatialgrad.studies.run.tuning import TUNE_LOCK, Tuning
+        from spatialgrad.studies.console import StudyReporter, counted
+        from spatialgrad.studies.runner import run_jobs
         from spatialgrad.train.signals import Stop
 
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
-        tuning = Tuning(folder, config, bounds, prune=prune, command=command, report=reporter.message)
-        reporter.message(f"{tune_study(config, ()).title_at('own')}: {counted(num_trials, 'trial')}\n  in {folder}")
-        tuning.run(launch.open(config.machine), num_trials, stop, processes=launch.processes)
-    values = {trial.k: trial.value for trial in tuning.trials if trial.value is not None}
-    stopped = sum(trial.pruned for trial in tuning.trials)
+        jobs = TrialJobs(folder, config, bounds, num_trials, reporter, prune=prune, command=command)
+        reporter.message(f"{tune_study(config, ()).title_at('own')}\n  in {folder}")
+        reporter.start(num_trials, len(jobs.trials), "trial")
+        run_jobs(jobs, launch.open(config.machine), reporter, stop, processes=launch.processes)
+    values = {trial.k: trial.value for trial in jobs.trials if trial.value is not None}
+    stopped = sum(trial.state == "pruned" for trial in jobs.trials)
     if not values:
         raise DivergedError(f"every trial in {folder} diverged; try a lower --optimizer.lr")
-    reporter.message(f"{counted(len(tuning.trials), 'trial')} finished, {stopped} of them stopped early.")
+    reporter.message(f"{counted(len(jobs.trials), 'trial')} finished, {stopped} of them stopped early.")
     # Values that were trained again before the search was extended stay.
     again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
     study = tune_study(config, sorted(again))
@@ -148,7 +151,6 @@ def show_answer(folder: Path, config: TrainConfig) -> float:
         from spatialgrad.report.tables.cells import metric_name, spread
         from spatialgrad.report.tuning import described, explain_verdict, judge
         from spatialgrad.report.write import write_report
-        from spatialgrad.studies.run.journal import JOURNAL
 
     study = load_results(folder)
     ks = dict(zip(ks_of(study.record), study.arms, strict=True))
@@ -174,6 +176,5 @@ def show_answer(folder: Path, config: TrainConfig) -> float:
     columns = ("k", f"held-out {metric} (%)", f"difference from k = {verdict.reference:g}", "difference from the best")
     console.print(rows_of(columns, cells))
     console.print(f"\n{explain_verdict(verdict, metric)}\n", highlight=False, soft_wrap=True, markup=False)
-    for line in (f"Report: {page}", f"Trials: optuna-dashboard {folder / JOURNAL}"):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True, markup=False)
     return verdict.recommended

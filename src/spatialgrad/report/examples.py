@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.report.reading import read_mapping
-from spatialgrad.studies.files import Complain
+from spatialgrad.report.reading import Complain, read_mapping
 from spatialgrad.train.run import EXAMPLES, EXAMPLES_INDEX
 
 INDEX = Path(EXAMPLES) / EXAMPLES_INDEX

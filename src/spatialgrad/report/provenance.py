@@ -20,7 +20,7 @@ MOST_WAITING = 10
 """Number of waiting runs, and of arms left out, that are listed; all are counted."""
 MOST_NETWORKS = 6
 """Number of networks that are listed for a data set."""
-ORDER = ("finished", "running", "stopped", "waiting", "failed", "damaged")
+ORDER = ("finished", "running", "interrupted", "waiting", "failed", "damaged")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,9 @@ def trained(study: StudyResults) -> str:
     """The networks that were planned, with their widths, by data set: "vgg11-linear (width 0.25) on cifar100"."""
     networks: dict[str, list[str]] = {}
     for arm in study.arms:
-        config = arm.record.config
-        model, data = (group if isinstance(group := config.get(name), Mapping) else {} for name in ("model", "data"))
-        if model.get("name") and data.get("name"):
-            width = model.get("width", 1)
-            name = str(model["name"]) + ("" if width == 1 else f" (width {width})")
-            networks.setdefault(str(data["name"]), []).append(name)
+        model, data = arm.record.config.model, arm.record.config.data
+        name = model.name + ("" if model.width == 1 else f" (width {model.width})")
+        networks.setdefault(data.name, []).append(name)
     parts = []
     for data_name, names in networks.items():
         several = list(dict.fromkeys(names))

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from spatialgrad.report.examples import Examples
+from spatialgrad.report.reading import number
 from spatialgrad.report.scalings_log import ScalingsLog
-from spatialgrad.studies.files import number
-from spatialgrad.studies.record import ArmRecord, PointRecord, SearchRecord, StudyRecord
-from spatialgrad.studies.run.status import State
+from spatialgrad.studies.record import StudyRecord
+from spatialgrad.studies.status import State
+from spatialgrad.studies.study import Arm, Point, Search
 from spatialgrad.train.result import PHASES
 
 Curve: TypeAlias = tuple["array[int]", "array[float]"]
@@ -56,8 +57,6 @@ class RunResults:
 
     def quantity(self, name: str) -> float | None:
         """A number of the result, or None."""
-        if name == "update_seconds" and name not in self.result:
-            name = "scaling_seconds"  # as it was called when some of the archived runs were trained
         return number(self.result, name)
 
     def metric(self, name: str) -> float | None:
@@ -80,7 +79,7 @@ class RunResults:
 class ArmResults:
     """An arm and its runs."""
 
-    record: ArmRecord
+    record: Arm
     name: str
     """The label, preceded by the group if the study has several."""
     runs: tuple[RunResults, ...]
@@ -119,7 +118,7 @@ class ArmResults:
 class PointResults:
     """A point of a search."""
 
-    record: PointRecord
+    record: Point
     runs: tuple[RunResults, ...]
 
     @property
@@ -133,7 +132,7 @@ class PointResults:
 class SearchResults:
     """A search and its points."""
 
-    record: SearchRecord
+    record: Search
     points: tuple[PointResults, ...]
     chosen: Mapping[str, Any] | None = None
     """The values that tune arms; None until they are chosen."""

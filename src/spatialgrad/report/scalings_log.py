@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from spatialgrad.studies.files import Complain, last_entry, matrix, read_entries, whole
+from spatialgrad.report.reading import Complain, last_entry, matrix, read_entries, whole
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
 
@@ -28,10 +28,11 @@ class ScalingsLog:
 
     Args:
         path: The file, which need not exist; None if it must not be read.
+        archived: The updates of an archived run, which has no file.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, archived: Sequence[dict[str, Any]] = ()) -> None:
+        self.path, self._archived = path, archived
         self._damage: list[str] = []
         self._unreadable: set[str] = set()
 
@@ -75,7 +76,7 @@ class ScalingsLog:
         return self.first is not None
 
     def _entries(self, complain: Complain) -> Iterator[dict[str, Any]]:
-        return iter(()) if self.path is None else read_entries(self.path, complain)
+        return iter(self._archived) if self.path is None else read_entries(self.path, complain)
 
     def _update(self, entry: Mapping[str, Any]) -> Scalings | None:
         found: dict[str, Matrix] = {}

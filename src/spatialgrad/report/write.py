@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 from spatialgrad.report.load import load_results
 from spatialgrad.report.render.html import render_html
 from spatialgrad.report.render.markdown import render_markdown
 from spatialgrad.report.sections import build_sections
-from spatialgrad.studies.find import find_studies
-from spatialgrad.studies.kept import is_kept, unpacked
+from spatialgrad.studies.archive import is_archive
+from spatialgrad.studies.registry import find_studies
 from spatialgrad.train.errors import ConfigError, StorageError
 from spatialgrad.train.jsonfiles import replacing
 
@@ -23,9 +22,9 @@ def write_report(studies: Sequence[str | Path], out: Path | None = None) -> Path
     """Write a report of studies, finished or not.
 
     Args:
-        studies: Study folders, or names of studies whose folders are in `studies/`.
-        out: Output folder; by default `report` in the study's folder, or beside the first of several; for kept
-            results, in the working directory.
+        studies: Study folders, archives, or names of studies whose folders are in `studies/`.
+        out: Output folder; by default `report` in the study's folder, or beside the first of several; for archives,
+            in the working directory.
 
     Returns:
         Path of the HTML page.
@@ -36,11 +35,10 @@ def write_report(studies: Sequence[str | Path], out: Path | None = None) -> Path
     folders = list(dict.fromkeys(folder for each in studies for folder in find_studies(each)))
     if not folders:
         raise ConfigError("give at least one study folder or name; see `spatialgrad report --help`")
-    with ExitStack() as stack:
-        sections = build_sections(load_results(stack.enter_context(unpacked(folder))) for folder in folders)
+    sections = build_sections(load_results(folder) for folder in folders)
     written = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if out is None and any(map(is_kept, folders)):
-        out = Path("report")  # kept results are committed, pages are not
+    if out is None and any(map(is_archive, folders)):
+        out = Path("report")  # archives are committed, pages are not
     if out is None:
         out = (folders[0] if len(folders) == 1 else folders[0].parent) / "report"
     try:

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.record import (
-    STUDY,
-    ArmRecord,
-    PointRecord,
-    RunRecord,
-    SearchRecord,
-    StudyRecord,
-    kind_of,
-    read_study,
-)
-from spatialgrad.studies.study import Arm, Scale, Search, Study
-from spatialgrad.train.config import FREE, TrainConfig, flatten, from_dict, to_dict, with_values
+from spatialgrad.studies.record import STUDY, StudyRecord, kind_of, read_study
+from spatialgrad.studies.study import Arm, Point, RunRecord, Scale, Search, Study
+from spatialgrad.train.config import TrainConfig, with_values
 from spatialgrad.train.errors import ConfigError, OtherConfigError
 from spatialgrad.train.flags import flag
 from spatialgrad.train.identity import Identity, explain_difference
@@ -50,7 +40,7 @@ class Plan:
     record: StudyRecord
     jobs: tuple[Job, ...]
     """In the order in which they should start."""
-    searches: tuple[SearchRecord, ...] = field(default=())
+    searches: tuple[Search, ...] = field(default=())
     """The searches that these jobs need or belong to."""
 
 
@@ -90,40 +80,36 @@ def make_plan(
     before = read_study(folder) if (folder / STUDY).exists() else None
     arms = study.arms(scale)
     chosen = _with_backbones(choose(arms, only), arms)
-    arm_places, searches = _assign_places(arms, study.searches(scale))
+    places, searches = _assign_places(arms, study.searches(scale))
     wanted = [name for name in searches if not only or any(arm.tuned_by == name for arm in chosen)]
 
     if before is not None:
         _check_same_study(before, study, scale, arms, folder)
     seeds = range(first_seed, first_seed + num_seeds)
     earlier = {arm.key: [run.seed for run in arm.runs] for arm in before.arms} if before else {}
-    arm_records = tuple(
-        _arm_record(arm, arm_places[arm.key], sorted({*earlier.get(arm.key, ()), *(seeds if arm in chosen else ())}))
+    planned = tuple(
+        replace(arm, runs=_runs(places[arm.key], {*earlier.get(arm.key, ()), *(seeds if arm in chosen else ())}))
         for arm in arms
         if arm in chosen or arm.key in earlier
     )
-    planned = {arm.key for arm in arm_records}
-    left_out = [arm for arm in arms if arm.shown and arm.key not in planned]
-    omitted = tuple(" · ".join([*arm.group.values(), arm.label]) for arm in left_out)
+    keys = {arm.key for arm in planned}
+    omitted = tuple(arm.name for arm in arms if arm.shown and arm.key not in keys)
     recorded = {*wanted, *(search.name for search in before.searches)} if before else set(wanted)
-    search_records = {
-        name: _search_record(search, points) for name, (search, points) in searches.items() if name in recorded
-    }
     record = StudyRecord(
         name=study.name,
         title=study.title_at(scale),
         shows=study.shows,
         question=study.question,
         scale=scale,
-        seeds=tuple(sorted({run.seed for arm in arm_records for run in arm.runs})),
+        seeds=tuple(sorted({run.seed for arm in planned for run in arm.runs})),
         layout=study.layout,
         figures=study.figures,
         metric=study.metric_at(scale),
         cost_unit=study.cost_unit,
         published_seeds=study.published_seeds,
         differences=study.differences.get(scale, ""),
-        arms=arm_records,
-        searches=tuple(search_records.values()),
+        arms=planned,
+        searches=tuple(search for name, search in searches.items() if name in recorded),
         note=note or (before.note if before else ""),
         only=tuple(dict.fromkeys([*(before.only if before else ()), *only])) if omitted else (),
         omitted=omitted,
@@ -132,26 +118,21 @@ def make_plan(
     )
     jobs: dict[Path, Job] = {}
     for name in wanted:
-        search, points = searches[name]
-        for job in _search_jobs(search, points, folder):
+        for job in _search_jobs(searches[name], folder):
             jobs.setdefault(job.folder, job)
     # The first seed of every arm comes first, so that a whole table is there early.
     for seed in seeds:
         for arm in chosen:
-            place = folder / arm_places[arm.key] / f"seed{seed}"
-            backbone = None if arm.backbone is None else folder / arm_places[arm.backbone] / f"seed{seed}"
             job = Job(
-                folder=place,
+                folder=folder / places[arm.key] / f"seed{seed}",
                 config=replace(arm.config, seed=seed),
-                title=" · ".join([*arm.group.values(), arm.label, f"seed {seed}"]),
+                title=f"{arm.name} · seed {seed}",
                 tuned_by=arm.tuned_by,
-                backbone=backbone,
+                backbone=None if arm.backbone is None else folder / places[arm.backbone] / f"seed{seed}",
             )
-            jobs.setdefault(place, job)
+            jobs.setdefault(job.folder, job)
     changed = [replace(job, config=with_values(job.config, changes or {})) for job in jobs.values()]
-    return Plan(
-        folder=folder, record=record, jobs=tuple(changed), searches=tuple(search_records[name] for name in wanted)
-    )
+    return Plan(folder=folder, record=record, jobs=tuple(changed), searches=tuple(searches[name] for name in wanted))
 
 
 def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
@@ -176,7 +157,7 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
 
     chosen = [arm for arm in arms if not only or any(matches(arm, text) for text in only)]
     if not chosen:
-        listed = "".join(f"\n  {' · '.join([*arm.group.values(), arm.label])}" for arm in arms)
+        listed = "".join(f"\n  {arm.name}" for arm in arms)
         raise ConfigError(f"no arm matches --only {' '.join(map(repr, only))}; choose from{listed}")
     return chosen
 
@@ -184,46 +165,26 @@ def choose(arms: Sequence[Arm], only: Sequence[str]) -> list[Arm]:
 def count_runs(study: Study, scale: Scale) -> int:
     """Number of trainings of a study at a scale, with the study's number of seeds."""
     # `study list` counts every study at every scale: whole plans would take it a second.
-    arm_places, searches = _assign_places(study.arms(scale), study.searches(scale))
-    runs = {(place, seed) for place in arm_places.values() for seed in range(study.num_seeds[scale])}
-    for search, points in searches.values():
-        runs |= {(place, seed) for _, _, place in points for seed in range(search.num_seeds)}
-    return len(runs)
+    places, searches = _assign_places(study.arms(scale), study.searches(scale))
+    runs = {f"{place}/seed{seed}" for place in places.values() for seed in range(study.num_seeds[scale])}
+    points = [point for search in searches.values() for point in search.points]
+    return len(runs | {run.folder for point in points for run in point.runs})
 
 
-class _Places:
-    """Assigns folders to configs; equal configs share one."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def of(self, config: TrainConfig, place: str, arm: Arm | None = None) -> str:
-        values = {name: value for name, value in flatten(to_dict(config)).items() if name not in (*FREE, "seed")}
-        rest = (arm.tuned_by, arm.backbone) if arm else (None, None)
-        return self._known.setdefault(json.dumps([values, rest], sort_keys=True), place)
-
-
-Points = list[tuple[dict[str, Any], TrainConfig, str]]
-"""Values, config and folder of each point of a search's grid."""
-
-
-def _assign_places(
-    arms: Iterable[Arm], searches: Iterable[Search]
-) -> tuple[dict[str, str], dict[str, tuple[Search, Points]]]:
-    """The folders of the arms by key, and the searches by name with the folders of their points."""
-    places = _Places()
-    arm_places = {arm.key: places.of(arm.config, f"runs/{arm.key}", arm) for arm in arms}
-    return arm_places, {search.name: (search, _points(search, places)) for search in searches}
-
-
-def _points(search: Search, places: _Places) -> Points:
-    combinations = [dict(zip(search.grid, values, strict=True)) for values in itertools.product(*search.grid.values())]
-    digits = len(str(len(combinations) - 1))
-    configs = [with_values(search.config, values) for values in combinations]
-    return [
-        (values, config, places.of(config, f"searches/{search.name}/point-{number:0{digits}d}"))
-        for number, (values, config) in enumerate(zip(combinations, configs, strict=True))
-    ]
+def _assign_places(arms: Iterable[Arm], searches: Iterable[Search]) -> tuple[dict[str, str], dict[str, Search]]:
+    """The folders of the arms by key, and the searches by name with their points; equal trainings share a folder."""
+    known: dict[tuple[TrainConfig, str | None, str | None], str] = {}
+    places = {arm.key: known.setdefault((arm.config, arm.tuned_by, arm.backbone), f"runs/{arm.key}") for arm in arms}
+    planned: dict[str, Search] = {}
+    for search in searches:
+        grid = [dict(zip(search.grid, values, strict=True)) for values in itertools.product(*search.grid.values())]
+        digits, points = len(str(len(grid) - 1)), []
+        for number, values in enumerate(grid):
+            own = f"searches/{search.name}/point-{number:0{digits}d}"
+            place = known.setdefault((with_values(search.config, values), None, None), own)
+            points.append(Point(values=values, runs=_runs(place, range(search.num_seeds))))
+        planned[search.name] = replace(search, points=tuple(points))
+    return places, planned
 
 
 def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
@@ -236,46 +197,19 @@ def _with_backbones(chosen: list[Arm], arms: Sequence[Arm]) -> list[Arm]:
     return [*backbones, *(arm for arm in chosen if arm not in backbones)]
 
 
-def _search_jobs(search: Search, points: Points, folder: Path) -> Iterator[Job]:
+def _search_jobs(search: Search, folder: Path) -> Iterator[Job]:
     for seed in range(search.num_seeds):
-        for values, config, place in points:
-            settings = ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in values.items())
-            title = f"{search.name}: {settings} · seed {seed}"
-            yield Job(folder=folder / place / f"seed{seed}", config=replace(config, seed=seed), title=title)
-
-
-def _search_record(search: Search, points: Points) -> SearchRecord:
-    return SearchRecord(
-        name=search.name,
-        fields=tuple(search.grid),
-        points=tuple(
-            PointRecord(values=values, runs=_runs(place, range(search.num_seeds))) for values, _, place in points
-        ),
-        config=to_dict(search.config),
-    )
-
-
-def _arm_record(arm: Arm, place: str, seeds: Iterable[int]) -> ArmRecord:
-    return ArmRecord(
-        key=arm.key,
-        group=dict(arm.group),
-        label=arm.label,
-        reference=arm.reference,
-        shown=arm.shown,
-        note=arm.note,
-        tuned_by=arm.tuned_by,
-        published=arm.published,
-        config=to_dict(arm.config),
-        runs=_runs(place, seeds),
-        layers=arm.layers,
-        backbone=arm.backbone,
-        pays_for_backbone=arm.pays_for_backbone,
-        published_for=arm.published_for,
-    )
+        for point in search.points:
+            settings = ", ".join(f"{name.rpartition('.')[2]} {value:g}" for name, value in point.values.items())
+            yield Job(
+                folder=folder / point.runs[seed].folder,
+                config=replace(with_values(search.config, point.values), seed=seed),
+                title=f"{search.name}: {settings} · seed {seed}",
+            )
 
 
 def _runs(place: str, seeds: Iterable[int]) -> tuple[RunRecord, ...]:
-    return tuple(RunRecord(folder=f"{place}/seed{seed}", seed=seed) for seed in seeds)
+    return tuple(RunRecord(folder=f"{place}/seed{seed}", seed=seed) for seed in sorted(seeds))
 
 
 def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Sequence[Arm], folder: Path) -> None:
@@ -287,7 +221,7 @@ def _check_same_study(before: StudyRecord, study: Study, scale: Scale, arms: Seq
     for there in before.arms:
         if there.key not in known:
             raise OtherConfigError(f"{folder} holds the arm {there.key}, which {study.name} no longer has. {way_out}")
-        changed = explain_difference(Identity(from_dict(there.config)), Identity(known[there.key].config))
+        changed = explain_difference(Identity(there.config), Identity(known[there.key].config))
         if changed:
             # The user's own studies are planned with flags, those of the paper are not.
             named = {name: flag(name) if scale == "own" else name for name in changed}

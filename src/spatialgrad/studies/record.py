@@ -1,93 +1,40 @@
-"""A study on disk: `study.json` lists the runs of each arm and what the paper prints for it.
+"""A study on disk: `study.json` lists the arms and searches with their runs, and what the paper prints.
 
     studies/cifar-desk/
       study.json
-      runs/cifar-100-sgs-ours/seed0/       a run's folder (see `spatialgrad.train`)
+      runs/cifar-100-sgs-ours/seed0/       a run's folder (see `spatialgrad.train.run`)
       searches/alpha-beta/point-03/seed0/  the same for the points of a search
-      searches.log                         Optuna's journal
+      searches/alpha-beta/best.json        what the search has chosen
+      archived.jsonl                       archived runs that this study uses instead of training them again
       report/                              what `spatialgrad report` writes
 
-The folder is self-contained: a report needs nothing else, not even the version of the package that made it.
+The folder is self-contained: a report needs nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.files import read_object, short
-from spatialgrad.studies.study import Layout, Published, Scale
+import msgspec
+
+from spatialgrad.studies.study import Arm, FigureName, Layout, Point, RunRecord, Scale, Search
+from spatialgrad.train.config import TrainConfig, with_values
 from spatialgrad.train.errors import ConfigError, DamagedFileError, OtherConfigError
-from spatialgrad.train.jsonfiles import write_json
+from spatialgrad.train.jsonfiles import read_json, write_json
 
 STUDY, BEST = "study.json", "best.json"
-FORMAT = 1
+FORMAT = 2
 STUDIES = Path("studies")
 """Default folder of studies; each is in `NAME-SCALE` below it."""
-REPAIR = f"Delete {STUDY} and run the study again: finished runs are kept, and the file is written anew."
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """One run of an arm or of a search point."""
-
-    folder: str
-    """Relative to the study's folder. Arms with equal configs share a folder."""
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmRecord:
-    """An arm as planned; see `Arm`."""
-
-    key: str
-    group: Mapping[str, str]
-    label: str
-    reference: bool
-    shown: bool
-    note: str
-    tuned_by: str | None
-    published: tuple[Published, ...]
-    config: Mapping[str, Any]
-    """The config as JSON, before a search or a backbone completes it."""
-    runs: tuple[RunRecord, ...]
-    layers: tuple[int, ...] = ()
-    """Layers shown in the paper's figure; see `Arm`."""
-    backbone: str | None = None
-    """Key of the arm that trains the backbone, or RepOptimizer's scales."""
-    pays_for_backbone: bool = False
-    """Whether the time of that run counts as this arm's."""
-    published_for: str = ""
-    """What the paper measured, where this arm trains something else."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointRecord:
-    """A point of a search."""
-
-    values: Mapping[str, Any]
-    """By dotted field."""
-    runs: tuple[RunRecord, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRecord:
-    """A search as planned; see `Search`."""
-
-    name: str
-    fields: tuple[str, ...]
-    points: tuple[PointRecord, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The config of every point as JSON, without the point's values."""
-    bounds: tuple[float, ...] = ()
-    """Smallest and largest value, if points are sampled between them; empty for a grid."""
+REPAIR = f"Delete {STUDY} and run the study again: finished runs stay, and the file is written anew."
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecord:
-    """The content of `study.json`."""
+    """A study as planned; see `Study` and `Arm`."""
 
     name: str
     title: str
@@ -96,30 +43,35 @@ class StudyRecord:
     scale: Scale
     seeds: tuple[int, ...]
     layout: Layout
-    figures: tuple[str, ...]
+    figures: tuple[FigureName, ...]
     metric: str
     cost_unit: str | None
     published_seeds: int | None
     differences: str
-    """How this scale differs from the paper."""
-    arms: tuple[ArmRecord, ...]
-    searches: tuple[SearchRecord, ...] = ()
+    arms: tuple[Arm, ...]
+    searches: tuple[Search, ...] = ()
     note: str = ""
-    """A remark of the user (`--note`)."""
+    """A remark of the user."""
     only: tuple[str, ...] = ()
-    """The texts of `--only` that select these arms; empty if the study is complete."""
+    """How the arms were selected; empty if all were planned."""
     omitted: tuple[str, ...] = ()
-    """Names of the study's arms that were not selected."""
+    """The arms that were not selected."""
     order: tuple[str, ...] = ()
     """Keys of all of the study's arms, selected or not, in the order of its table."""
     command: str = ""
     """The command that repeats a user's own study; those of the paper are repeated by their names."""
-    format: int = field(default=FORMAT)
+    format: int = FORMAT
 
     @property
     def heading(self) -> str:
         """What is trained, and at which scale: "VGG-16 on CIFAR (Table 1), scale desk"."""
         return self.title if self.scale == "own" else f"{self.title} ({self.shows}), scale {self.scale}"
+
+    @property
+    def runs(self) -> dict[str, RunRecord]:
+        """All runs, each once, by folder."""
+        owners: list[Arm | Point] = [*self.arms, *(point for search in self.searches for point in search.points)]
+        return {run.folder: run for owner in owners for run in owner.runs}
 
     def joined(self, other: StudyRecord) -> StudyRecord:
         """This record, extended by the arms, seeds and searches that another record of the same study has.
@@ -132,19 +84,18 @@ class StudyRecord:
                 f"the folder holds {kind_of(other.name, other.scale)}, not {kind_of(self.name, self.scale)}. "
                 "Choose another folder with --out."
             )
-        others = {arm.key: arm for arm in other.arms}
-        arms = [replace(arm, runs=_united(arm.runs, others[arm.key].runs)) if arm.key in others else arm
-                for arm in self.arms]  # fmt: skip
-        keys = {arm.key for arm in arms}
-        arms += [arm for arm in other.arms if arm.key not in keys]
+        arms = {arm.key: arm for arm in other.arms} | {arm.key: arm for arm in self.arms}
+        for there in other.arms:
+            runs = {run.seed: run for run in (*there.runs, *arms[there.key].runs)}
+            arms[there.key] = replace(arms[there.key], runs=tuple(runs[seed] for seed in sorted(runs)))
         order = self.order or other.order
-        arms.sort(key=lambda arm: order.index(arm.key) if arm.key in order else len(order))
-        names = {search.name for search in self.searches}
+        in_order = sorted(arms, key=lambda key: order.index(key) if key in order else len(order))
         omitted = tuple(name for name in self.omitted if name in other.omitted)
+        searches = {search.name: search for search in other.searches} | {each.name: each for each in self.searches}
         return replace(
             self,
-            arms=tuple(arms),
-            searches=(*self.searches, *(search for search in other.searches if search.name not in names)),
+            arms=tuple(arms[key] for key in in_order),
+            searches=tuple(searches.values()),
             seeds=tuple(sorted({*self.seeds, *other.seeds})),
             note=self.note or other.note,
             only=tuple(dict.fromkeys([*self.only, *other.only])) if omitted else (),
@@ -152,10 +103,34 @@ class StudyRecord:
             order=order,
         )
 
+    def planned_configs(self, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, TrainConfig | None]:
+        """The complete config of every run, by folder; None while the search that it needs has not chosen.
+
+        Args:
+            chosen: What each search has chosen; see `read_choices`.
+        """
+        found: dict[str, TrainConfig | None] = {}
+        for search in self.searches:
+            for point in search.points:
+                config = with_values(search.config, point.values)
+                found |= {run.folder: replace(config, seed=run.seed) for run in point.runs}
+        places = {(arm.key, run.seed): run.folder for arm in self.arms for run in arm.runs}
+        for arm in self.arms:
+            values = dict(chosen.get(arm.tuned_by, {})) if arm.tuned_by is not None else {}
+            for run in arm.runs:
+                if arm.tuned_by is not None and not values:
+                    found.setdefault(run.folder, None)
+                    continue
+                if (start := places.get((arm.backbone or "", run.seed))) is not None:
+                    values[start_field(arm.config.task)] = start
+                config = with_values(arm.config, values) if values else arm.config
+                found.setdefault(run.folder, replace(config, seed=run.seed))
+        return found
+
     def write(self, folder: Path) -> None:
         """Write the record into the study's folder, atomically."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / STUDY, asdict(self))
+        write_json(folder / STUDY, self)
 
 
 def read_study(folder: Path | str) -> StudyRecord:
@@ -166,55 +141,38 @@ def read_study(folder: Path | str) -> StudyRecord:
     """
     path = Path(folder) / STUDY
     try:
-        values = read_object(path)
-        if values["format"] != FORMAT:
-            raise ConfigError(
-                f"{path} has format {values['format']!r}, but this version reads format {FORMAT}: run the study "
-                "again in another folder, with --out"
-            )
-        arms = tuple(
-            ArmRecord(
-                **{
-                    **arm,
-                    "group": dict(arm["group"]),
-                    "config": dict(arm["config"]),
-                    "published": tuple(Published(**each) for each in arm["published"]),
-                    "runs": _runs(arm["runs"]),
-                    "layers": tuple(arm.get("layers", ())),
-                }
-            )
-            for arm in values.pop("arms")
-        )
-        searches = tuple(
-            SearchRecord(
-                name=search["name"],
-                fields=tuple(search["fields"]),
-                points=tuple(
-                    PointRecord(values=dict(point["values"]), runs=_runs(point["runs"])) for point in search["points"]
-                ),
-                config=dict(search.get("config", {})),
-                bounds=tuple(search.get("bounds", ())),
-            )
-            for search in values.pop("searches")
-        )
-        values |= {name: tuple(values[name]) for name in ("seeds", "figures", "only", "omitted")}
-        values["order"] = tuple(values.get("order", ()))
-        return StudyRecord(**values, arms=arms, searches=searches)
+        return to_record(read_json(path), str(path))
     except FileNotFoundError as error:
         raise ConfigError(f"{folder} is not a study folder: it has no {STUDY}") from error
     except DamagedFileError as error:
-        raise ConfigError(f"{folder}: {error}. {REPAIR}") from error
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ConfigError(f"{path} cannot be parsed ({short(error)}). {REPAIR}") from error
+        raise ConfigError(f"{error}. {REPAIR}") from error
+
+
+def to_record(values: Mapping[str, Any], source: str) -> StudyRecord:
+    """The record that JSON values describe.
+
+    Args:
+        values: Of `study.json`.
+        source: Where they come from, for the error.
+
+    Raises:
+        ConfigError: If the format is another one.
+        DamagedFileError: If a value is missing or invalid.
+    """
+    if values.get("format", FORMAT) != FORMAT:
+        raise ConfigError(
+            f"{source} has format {values['format']!r}, but this version reads format {FORMAT}: run the study again in "
+            "another folder, with --out"
+        )
+    try:
+        return msgspec.convert(values, StudyRecord, dec_hook=lambda kind, value: Path(value))
+    except (msgspec.ValidationError, ConfigError, TypeError) as error:
+        raise DamagedFileError(f"{source} is damaged ({error})") from error
 
 
 def kind_of(name: str, scale: str) -> str:
     """A study in a message: "the study cifar at scale desk", "a study of `spatialgrad compare`"."""
     return f"a study of `spatialgrad {name}`" if scale == "own" else f"the study {name} at scale {scale}"
-
-
-def _united(runs: tuple[RunRecord, ...], others: tuple[RunRecord, ...]) -> tuple[RunRecord, ...]:
-    return tuple(sorted({*runs, *others}, key=lambda run: run.seed))
 
 
 def best_file(study: Path, search: str) -> Path:
@@ -229,19 +187,23 @@ def read_best(study: Path, search: str) -> dict[str, Any] | None:
         DamagedFileError: If the file cannot be read.
     """
     path = best_file(study, search)
-    if not path.resolve().is_relative_to(study.resolve()):
-        return None
     try:
-        values = read_object(path).get("values")
+        values = read_json(path).get("values")
     except FileNotFoundError:
         return None
     if not isinstance(values, dict) or not values:
-        raise DamagedFileError(f"{path.name} has no values")
+        raise DamagedFileError(f"{path} is damaged (no values); remove it, and the search chooses again")
     return values
 
 
-def _runs(values: list[dict[str, Any]]) -> tuple[RunRecord, ...]:
-    return tuple(RunRecord(**each) for each in values)
+def read_choices(study: Path, record: StudyRecord) -> dict[str, dict[str, Any]]:
+    """What the searches of a study have chosen, by name.
+
+    Raises:
+        DamagedFileError: If a file cannot be read.
+    """
+    found = {search.name: read_best(study, search.name) for search in record.searches}
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def start_field(task: str) -> str:

@@ -1,7 +1,10 @@
-"""Studies by name. To add one, write its file and list it here."""
+"""Studies by name, and the folders and archives that a user means by a name. To add one, write its file and list it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from spatialgrad.studies.archive import is_archive
 from spatialgrad.studies.own.adaptive import ADAPTIVE
 from spatialgrad.studies.own.controls import CONTROLS
 from spatialgrad.studies.own.datasets import DATASETS
@@ -23,8 +26,19 @@ from spatialgrad.studies.paper.table5_optimizers import OPTIMIZERS
 from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
 from spatialgrad.studies.paper.table7_segmentation import SEGMENTATION
 from spatialgrad.studies.paper.table8_pose import POSE
-from spatialgrad.studies.study import Study
+from spatialgrad.studies.record import STUDIES as FOLDER
+from spatialgrad.studies.record import STUDY
+from spatialgrad.studies.study import SCALES, Study
+from spatialgrad.torch_utils.names import did_you_mean
+from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.flags import check_name
+
+
+class FailedRunsError(TrainError):
+    """Some runs of a study have no result."""
+
+    exit_code = 5
+
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -67,3 +81,32 @@ def get_study(name: str) -> Study:
 def list_studies() -> list[Study]:
     """All studies: the paper's, in its order, then this package's own."""
     return list(STUDIES.values())
+
+
+def find_studies(name: Path | str) -> list[Path]:
+    """What a user means: a study's folder, an archive, or the folders of a study's name at all scales that were run.
+
+    Raises:
+        ConfigError: If there is none; the message says what to run, or suggests the closest name.
+    """
+    folder = Path(name)
+    if (folder / STUDY).exists() or is_archive(folder):
+        return [folder]
+    if folder.suffix == "" and is_archive(folder.with_name(f"{folder.name}.jsonl")):
+        return [folder.with_name(f"{folder.name}.jsonl")]
+    named = [FOLDER / folder, *(FOLDER / f"{name}-{scale}" for scale in SCALES)]
+    found = [path for path in named if (path / STUDY).exists()]
+    if not found:
+        raise ConfigError(_nothing_found(str(name)))
+    return found
+
+
+def _nothing_found(name: str) -> str:
+    there = sorted(path.parent.name for path in FOLDER.glob(f"*/{STUDY}"))
+    listed = f"{FOLDER}/ contains {', '.join(there)}" if there else f"{FOLDER}/ contains no study"
+    study, _, scale = name.rpartition("-")
+    if name in STUDIES or (study in STUDIES and scale in SCALES):
+        study, scale = (name, "pocket") if name in STUDIES else (study, scale)
+        return f"{name} has not been run here ({listed}); run it: spatialgrad study run {study} --scale {scale}"
+    hint = did_you_mean(name, [*there, *STUDIES], otherwise="see `spatialgrad study list`")
+    return f"no study found in {name} or {FOLDER}/{name}-SCALE (no {STUDY}); {hint} ({listed})"

@@ -1,6 +1,7 @@
 """What a study is: arms that are trained once per seed, in groups that are compared, beside the paper's values.
 
-A study is data. `studies.run` runs it, `studies.record` describes it on disk, and `spatialgrad.report` shows it.
+A study is data: `plan` says which runs it needs, `record` is what is on disk of it, `runner` trains it, and
+`spatialgrad.report` shows it. Arms and searches are written to disk as they are, with their runs.
 """
 
 from __future__ import annotations
@@ -65,6 +66,15 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecord:
+    """One run of an arm or of a search's point."""
+
+    folder: str
+    """Relative to the study's folder. Arms with equal configs share a folder."""
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
     """One way to train one network on one data set: a cell of the table, trained once per seed."""
 
@@ -92,11 +102,27 @@ class Arm:
     """Layers shown in the paper's figure, counted from 0 among the scaled convolutions; -1 is the last one."""
     note: str = ""
     """What a reader should know about this arm."""
+    runs: tuple[RunRecord, ...] = ()
+    """The planned runs; none before the study is planned."""
+
+    @property
+    def name(self) -> str:
+        """Group and label: "CIFAR-10 · SGS (ours)"."""
+        return " · ".join([*self.group.values(), self.label])
 
     @property
     def key(self) -> str:
         """Name of the arm within the study, usable as a folder name."""
         return slug("-".join([*self.group.values(), self.label]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A point of a search."""
+
+    values: Mapping[str, Any]
+    """By dotted field."""
+    runs: tuple[RunRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,9 +136,16 @@ class Search:
     config: TrainConfig
     """The training of each point; `data.validation` must hold images out."""
     grid: Mapping[str, tuple[Any, ...]]
-    """Values to try, by dotted field: {"scaling.alpha": (0.8, 1.0)}."""
+    """Values to try, by dotted field: {"scaling.alpha": (0.8, 1.0)}; for `spatialgrad tune`, the bounds."""
     num_seeds: int = 1
     """Number of trainings per point; their mean counts."""
+    points: tuple[Point, ...] = ()
+    """The planned points; none before the study is planned."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The dotted fields that are searched."""
+        return tuple(self.grid)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,6 +184,14 @@ class Study:
     def metric_at(self, scale: Scale) -> str:
         """The headline metric at a scale."""
         return self.metric if isinstance(self.metric, str) else self.metric[scale]
+
+
+Texts = Mapping[Scale, str]
+
+
+def by_scale(*, paper: str, desk: str, pocket: str) -> Texts:
+    """A text for each scale."""
+    return {"paper": paper, "desk": desk, "pocket": pocket}
 
 
 def slug(text: str) -> str:

@@ -110,7 +110,7 @@ def test_bands_are_over_seeds_and_finished_runs_come_first(tmp_path):
     arms = [arm("a", "A", {}, (0, 1, 2))]
     write_run(tmp_path / "runs/a/seed0", 0.5)
     write_run(tmp_path / "runs/a/seed1", 0.6, seed=1)
-    write_run(tmp_path / "runs/a/seed2", 0.1, seed=2, state="stopped")
+    write_run(tmp_path / "runs/a/seed2", 0.1, seed=2, state="interrupted")
     record(arms, figures=("learning-curves",)).write(tmp_path)
     (figure,) = build_figures(load_results(tmp_path), "f")
     assert "A 55.00 ± 7.07 % after epoch 4 (2 seeds)" in figure.alt

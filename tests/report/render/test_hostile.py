@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from spatialgrad.report.render.html import script_data
 from spatialgrad.report.render.markdown import inline
 from spatialgrad.report.write import write_report
-from spatialgrad.studies.record import RunRecord
-from spatialgrad.studies.run.status import record_failure
+from spatialgrad.studies.study import RunRecord
+from spatialgrad.train import Run
 from support.report import arm, made_up, record, write_run
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -60,7 +60,7 @@ def hostile(tmp_path):
         ],
     }
     (folder / "runs/a/seed0/examples/examples.json").write_text(json.dumps(examples))
-    record_failure(folder / "runs/b/seed1", f"failed with {SCRIPT}\n{TABLE}", 1)
+    Run.open(folder / "runs/b/seed1").record_failure(f"failed with {SCRIPT}\n{TABLE}", 1)
     record(
         arms,
         seeds=(0, 1),
@@ -145,7 +145,7 @@ def test_addresses_in_a_report_are_not_links(tmp_path):
     for name, key in (("environment.json", "cpu"), ("result.json", "dataset")):
         path = tmp_path / "runs/a/seed0" / name
         path.write_text(json.dumps(json.loads(path.read_text()) | {key: address}))
-    record_failure(tmp_path / "runs/a/seed1", address, 1)
+    Run.open(tmp_path / "runs/a/seed1").record_failure(address, 1)
     texts = dict.fromkeys(("title", "shows", "question", "note", "differences"), address)
     record(arms, seeds=(0, 1), figures=("learning-curves", "overhead", "scalings"), **texts).write(tmp_path)
     page = write_report([tmp_path])
@@ -160,7 +160,7 @@ def test_addresses_in_a_report_are_not_links(tmp_path):
 def test_control_characters_are_replaced(tmp_path):
     arms = [arm("a", "Or\x00igin\x1b[31m\x07", {"D": "\u202ex\x85"}, (0,))]
     write_run(tmp_path / "runs/a/seed0", 0.5, layers=[("conv\x00\x08\ufffe", 3)])
-    record_failure(tmp_path / "runs/a/seed1", "\x1b]0;title\x07 failed\x00", 1)
+    Run.open(tmp_path / "runs/a/seed1").record_failure("\x1b]0;title\x07 failed\x00", 1)
     arms[0] = replace(arms[0], runs=(*arms[0].runs, RunRecord(folder="runs/a/seed1", seed=1)))
     figures = ("cost", "learning-curves", "overhead", "scalings", "dependence", "centre-share")
     record(arms, seeds=(0, 1), title="T\x00\x1b", figures=figures).write(tmp_path)

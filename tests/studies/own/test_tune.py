@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from spatialgrad.studies.own.tune import (
+from spatialgrad.studies.plan import make_plan
+from spatialgrad.studies.tune import (
     check_bounds,
     check_config,
     check_same_search,
@@ -14,7 +15,6 @@ from spatialgrad.studies.own.tune import (
     rounded,
     tune_study,
 )
-from spatialgrad.studies.plan import make_plan
 from spatialgrad.train import ConfigError, OtherConfigError
 from support.studies import tiny_config
 
@@ -49,7 +49,7 @@ def test_a_training_that_cannot_choose():
     check_config(config())
     with pytest.raises(ConfigError, match=r"--data\.validation must be above 0"):
         check_config(tiny_config("sgs"))
-    with pytest.raises(ConfigError, match=r"--epochs must be above --scaling\.warmup 2, got 2"):
+    with pytest.raises(ConfigError, match=r"--epochs must be greater than --scaling\.warmup 2, got 2"):
         check_config(config(scaling={"warmup": 2}))
 
 

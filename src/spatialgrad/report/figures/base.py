@@ -185,7 +185,7 @@ def speaking(parts: Sequence[str], most: int = 12) -> str:
 def relevant_runs(arm: ArmResults) -> list[RunResults]:
     """The runs that curves show: the finished ones or, until there are any, the unfinished ones."""
     finished = [run for run in arm.runs if run.state == "finished"]
-    return finished or [run for run in arm.runs if run.state in ("running", "stopped")] or list(arm.runs)
+    return finished or [run for run in arm.runs if run.state in ("running", "interrupted")] or list(arm.runs)
 
 
 def _themed(style: str) -> str:

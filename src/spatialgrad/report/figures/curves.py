@@ -17,10 +17,10 @@ from spatialgrad.report.figures.base import (
     series_of,
     speaking,
 )
+from spatialgrad.report.reading import number
 from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import metric_name
-from spatialgrad.studies.files import number
 
 LARGEST_STEPS = 400
 """Largest number of points of a curve; longer ones are thinned."""

@@ -10,9 +10,9 @@ from torch import Tensor
 from spatialgrad.report.figures.base import NO_DATA, PageFigure, no_data, speaking
 from spatialgrad.report.figures.heatmap import HeatRow, heat_rows, scale_of
 from spatialgrad.report.figures.layers import centre_of, evenly, published_layers
+from spatialgrad.report.reading import matrix
 from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.scalings_log import Matrix
-from spatialgrad.studies.files import matrix
 from spatialgrad.train.errors import CheckpointError
 from spatialgrad.train.run import Run
 
@@ -105,7 +105,6 @@ def kernel_magnitude(weight: Tensor) -> Tensor:
 
 def run_with_weights(arm: ArmResults) -> RunResults | None:
     """The run of an arm whose checkpoint shows its kernels; None before it has started, and for branched networks."""
-    method = arm.record.config.get("method")
-    if not isinstance(method, dict) or method.get("name") not in UNBRANCHED:
+    if arm.record.config.method.name not in UNBRANCHED:
         return None
     return arm.newest if arm.newest is not None and arm.newest.state != "waiting" else None

@@ -96,12 +96,12 @@ def search(study: StudyResults, prefix: str) -> PageFigure | None:
 def _points(arms: Sequence[ArmResults]) -> Curve:
     points = []
     for arm in arms:
-        scaling, method = arm.record.config.get("scaling"), arm.record.config.get("method")
-        if not isinstance(scaling, dict) or not isinstance(method, dict) or method.get("name") != "sgs":
+        config = arm.record.config
+        if config.method.name != "sgs":
             continue
         summary = summarize(list(arm.values.values()))
         if summary is not None:
-            points.append((float(scaling["k"]), summary))
+            points.append((config.scaling.k, summary))
     return sorted(points, key=lambda point: point[0]) if len({k for k, _ in points}) > 1 else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spatialgrad.report.reading import number
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import (
@@ -22,7 +23,6 @@ from spatialgrad.report.tables.cells import (
     seeds_cell,
     spread,
 )
-from spatialgrad.studies.files import number
 
 
 def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:

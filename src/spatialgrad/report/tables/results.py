@@ -29,7 +29,7 @@ from spatialgrad.report.tables.cells import (
 )
 from spatialgrad.report.tables.cost import cost_table, distance_table, metrics_tables
 
-UNDER_WAY = ("waiting", "running", "stopped")
+UNDER_WAY = ("waiting", "running", "interrupted")
 """States of runs that may still get a value."""
 NOT_COMPARABLE = "Measured at paper scale with other networks, images, epochs or metrics: not comparable with ours."
 
@@ -144,7 +144,7 @@ def _ours(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -
 
 def _why_nothing(arm: ArmResults) -> str:
     states = {run.state for run in arm.runs}
-    for state in ("running", "stopped", "failed", "damaged"):
+    for state in ("running", "interrupted", "failed", "damaged"):
         if state in states:
             return state
     return "waiting" if arm.runs else "not planned"

@@ -1,1 +1,0 @@
-"""Running a plan: on this machine, on a Ray cluster, and searches."""

@@ -1,0 +1,106 @@
+"""Grid searches: the best point completes an arm; interrupted, shared, and not stopped by a point that fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spatialgrad.studies.plan import make_plan
+from spatialgrad.studies.record import BEST
+from spatialgrad.studies.search import decide, point_value
+from spatialgrad.studies.study import Point, RunRecord
+from spatialgrad.train import DamagedFileError, Run
+from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
+from support.training import Process, wait_for
+
+
+@pytest.fixture
+def search(tmp_path):
+    return make_plan(tiny_study(tuned=True, failing=True), "pocket", tmp_path).record.searches[0]
+
+
+def values_of(search, *values):
+    """Results of the points in order; None for one that has failed."""
+    return dict(zip((point.runs[0].folder for point in search.points), values, strict=True)).get
+
+
+def test_the_first_of_the_best_points_is_chosen_for_good(search, tmp_path):
+    best = {"scaling.alpha": 0.8, "optimizer.lr": 1e30}
+    assert decide(tmp_path, search, values_of(search, 0.4, 0.7, 0.7, None)) == best
+    written = json.loads((tmp_path / "searches/alpha" / BEST).read_text())
+    assert written == {"values": best, "value": 0.7, "points": 4, "failed": 1}
+    # Arms may be trained with it by now.
+    assert decide(tmp_path, search, values_of(search, 0.9, 0.7, 0.7, 0.9)) == best
+    (tmp_path / "searches/alpha" / BEST).write_text("{}")
+    with pytest.raises(DamagedFileError, match=r"best\.json.*remove it, and the search chooses again"):
+        decide(tmp_path, search, values_of(search, 0.9, 0.7, 0.7, 0.9))
+
+
+def test_every_point_fails(search, tmp_path):
+    assert decide(tmp_path, search, lambda folder: None) is None
+    assert not (tmp_path / "searches").exists()
+
+
+def test_several_seeds_are_averaged():
+    point = Point(values={}, runs=tuple(RunRecord(folder=f"point/seed{seed}", seed=seed) for seed in range(2)))
+    assert point_value(point, {"point/seed0": 0.5}.get) is None
+    assert point_value(point, {"point/seed0": 0.5, "point/seed1": 0.7}.get) == pytest.approx(0.6)
+
+
+def test_the_best_point_tunes_the_arm(tmp_path):
+    study = tiny_study(tuned=True, failing=True)
+    heard = console()
+    outcome, executor = run_here(study, tmp_path, console=heard)
+    names = [str(folder.relative_to(tmp_path)) for folder in executor.order]
+    assert names[-1] == "runs/fashion-mnist-tuned/seed0"
+    assert len(names) == 4 + 4
+    assert len(outcome.failed) == 3  # two points and the wild arm
+    assert len(outcome.finished) == 5
+    best = json.loads((tmp_path / "searches/alpha" / BEST).read_text())
+    points = [Run.open(tmp_path / name) for name in names if name.startswith("searches")]
+    known = {run.config.scaling.alpha: run.result.value for run in points if run.is_finished}
+    assert best["values"]["scaling.alpha"] == max(known, key=known.get)
+    config = Run.open(tmp_path / names[-1]).config
+    assert (config.scaling.alpha, config.optimizer.lr) == (best["values"]["scaling.alpha"], 0.05)
+    assert config.data.validation == 0
+    assert "FAILED: the loss became non-finite" in heard.file.getvalue()
+
+    # Again: what has failed is tried again, and nothing else.
+    before = results(tmp_path)
+    _, executor = run_here(study, tmp_path)
+    assert len(executor.order) == 3
+    assert results(tmp_path) == before
+
+
+def test_resumed_in_the_middle(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def at_second(folder):
+        if len(executor.order) == 2:
+            raise Stopped
+
+    executor = InProcess(before=at_second)
+    study = tiny_study(tuned=True)
+    with pytest.raises(Stopped):
+        run_here(study, tmp_path, executor=executor)
+    before = results(tmp_path)
+    outcome, executor = run_here(study, tmp_path)
+    assert not outcome.failed
+    assert executor.order[0] == tmp_path / "searches/alpha/point-1/seed0"
+    assert before.items() <= results(tmp_path).items()
+
+
+def test_two_processes_share_a_study(tmp_path):
+    """Each run is started once, by one of them, and both see the end of it."""
+    Path(tmp_path / "study").mkdir()
+    options = ({"tuned": True}, tmp_path / "study", {"num_seeds": 2})
+    processes = [Process(*options, function=run_quietly) for _ in range(2)]
+    assert [process.wait()[0] for process in processes] == [0, 0]
+    wait_for(lambda: len(list((tmp_path / "study").glob("started-*"))) == 2)
+    runs = [path.parent for path in (tmp_path / "study").rglob("result.json")]
+    assert len(runs) == 2 + 3 * 2
+    assert [sessions(run) for run in runs] == [1] * 8
+    counts = [int(path.name.split("-")[1]) for path in (tmp_path / "study").glob("started-*")]
+    assert sum(counts) == 8
+    assert min(counts) > 0
