@@ -72,7 +72,7 @@ lint: $(VENV)/.test ## ruff and mypy.
 benchmark: $(VENV)/.test ## Every benchmark, one after the other.
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(VENV)/bin/python $$script; done
 
-results: $(VENV)/.test ## Tables and pictures of README and docs, from the kept runs in results/.
+results: $(VENV)/.test ## Tables and pictures of README and docs, from the archived runs in results/.
 	$(VENV)/bin/python docs/results.py
 
 mutants: $(VENV)/.test ## Put 50 bugs into a copy, one at a time: do the tests notice? (Half an hour; not part of CI.)
