@@ -25,12 +25,12 @@ os.environ.update(TORCHINDUCTOR_FORCE_DISABLE_CACHES="1", TORCHINDUCTOR_COMPILE_
 import torch
 import torch._dynamo as dynamo
 from keeping import keep
+from spatialgrad.sgs.passes import TrainingPassHook
 from torch.nn import functional as F
 
 from spatialgrad import Live, SpatialGradientScaling
 from spatialgrad.models import create_model
 from spatialgrad.sgs import live
-from spatialgrad.sgs.passes import TrainingPassHook
 
 SCHEDULE = Live(at=(6,), every=12, batches=2)
 UPDATES = 3

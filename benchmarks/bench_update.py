@@ -21,6 +21,7 @@ from fast_histogram import histogram2d
 from keeping import keep
 from published import Array, Range, published_dependence
 from side_by_side import interleaved_medians
+from spatialgrad.sgs.passes import TrainingPassHook
 from torch import Tensor
 
 from spatialgrad import Live, SpatialGradientScaling
@@ -30,7 +31,6 @@ from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
 from spatialgrad.sgs.live import LiveUpdate
-from spatialgrad.sgs.passes import TrainingPassHook
 from spatialgrad.torch_utils.modules import named_convolutions
 
 

@@ -326,8 +326,8 @@ def data_fingerprint(config: TrainConfig) -> str | None:
 def _data_fingerprint(config: TrainConfig) -> str | None:
     import torch
 
+    from spatialgrad.data import fingerprint
     from spatialgrad.data.errors import DataError
-    from spatialgrad.train.identity import fingerprint
     from spatialgrad.train.tasks import TASKS
 
     try:
