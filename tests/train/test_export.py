@@ -14,7 +14,7 @@ from spatialgrad.train import CheckpointError, ConfigError, export_onnx, export_
 from support.training import quietly, tiny
 
 
-@pytest.mark.parametrize("method", ["sgs", "dyrep"])
+@pytest.mark.parametrize("method", ["sgs", pytest.param("dyrep", marks=pytest.mark.slow)])
 def test_onnx_computes_the_same_for_any_batch_size(method, tmp_path):
     quietly(tiny(tmp_path, method, epochs=2))
     path = export_onnx(tmp_path)

@@ -180,6 +180,29 @@ def test_ctrl_c_while_one_process_starts(tmp_path):
     assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == 5
 
 
+def stop_in_evaluation(config):
+    """SIGTERM on one process while the first epoch is evaluated."""
+    evaluate, calls = Classification.evaluate, []
+
+    def noticed(self, model, batch):
+        calls.append(batch)
+        if len(calls) == 2 and os.environ["RANK"] == "1":
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(self, model, batch)
+
+    Classification.evaluate = noticed
+    code = exit_code_of_training(config)
+    assert 10 <= len(calls) < 25
+    return code
+
+
+def test_a_signal_does_not_wait_for_the_end_of_an_evaluation(tmp_path):
+    config = tiny(tmp_path / "run", data={"limit": 20, "batch_size": 4})  # 25 test batches
+    assert codes(start_ranks(config, stop_in_evaluation)) == [143, 143]
+    assert read_checkpoint(tmp_path / "run" / "checkpoint.pt")["step"] == 5
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 def test_ctrl_c_on_one_process_stops_both(tmp_path):
     config = tiny(tmp_path / "run", "sgs", epochs=200)
     processes = start_ranks(config, exit_code_of_training)

@@ -41,7 +41,7 @@ def test_epochs_become_steps(tmp_path):
             torch.testing.assert_close(torch.tensor(G).mean(), torch.tensor(1.0))
 
 
-@pytest.mark.parametrize("method", ["sgs", "sgs-autocorrelation"])
+@pytest.mark.parametrize("method", ["sgs", pytest.param("sgs-autocorrelation", marks=pytest.mark.slow)])
 def test_resuming_before_and_after_an_update(method, tmp_path):
     assert_resumes(lambda out: tiny(out, method, **LIVE), tmp_path, 5, 9, 15)
 
@@ -64,7 +64,7 @@ def test_killed_in_the_middle_of_an_update(tmp_path):
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes(strategy, tmp_path):
     config = tiny(tmp_path, "sgs", data={"limit": 149}, machine={"strategy": strategy}, **LIVE)
     assert codes(start_ranks(config)) == [0, 0]

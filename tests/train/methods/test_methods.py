@@ -17,7 +17,11 @@ from support.training import quietly, tiny, weights
 BRANCHED = ("acb", "repvgg", "dbb", "repopt-search")
 
 
-@pytest.mark.parametrize("method", [name for name in METHOD_NAMES if name not in ("repopt", "lemma")])
+QUICK = ("baseline", "sgs", "dbb", "dyrep")
+SLOW = [name for name in METHOD_NAMES if name not in (*QUICK, "repopt", "lemma")]
+
+
+@pytest.mark.parametrize("method", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_learns_and_is_deployed(method, tmp_path):
     data = {"limit": 600, "test_limit": 200, "batch_size": 16, "cutout": 0}
     schedule = {"scaling": {"every": 2}, "dyrep": {"interval": 2}}
