@@ -329,8 +329,8 @@ class MachineConfig:
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"] = "32-true"
     """Floating-point precision, as in Lightning Fabric."""
     channels_last: bool | Literal["auto"] = "auto"
-    """Channels-last memory format; auto uses it where it is faster: on CPUs, unless the network has strided 1×1 kernels
-    over fewer than 16 channels, and on GPUs in reduced precision."""
+    """Channels-last memory format; auto uses it where it is faster: on CPUs, unless the network has strided 1×1 or 3×3
+    kernels over fewer than 16 channels, and on GPUs in reduced precision. It is the same for all methods."""
     compile: bool = False
     """Compile the network with torch.compile: slower to start, faster to run."""
     workers: int | Literal["auto"] = "auto"
