@@ -71,6 +71,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     import torch
 
+    if not path.is_file():  # reading a pipe would wait forever
+        raise CheckpointError(f"{path} is not a regular file")
     try:
         # torch.load ignores the checksums that torch.save writes: a flipped bit would pass.
         with zipfile.ZipFile(path) as archive:
