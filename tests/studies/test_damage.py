@@ -196,6 +196,14 @@ class TestStudyFile:
             again(finished)
         assert (finished / STUDY).read_bytes() == before
 
+    @pytest.mark.parametrize("place", ["../escaped", "/etc", "runs/../../escaped"])
+    def test_a_run_outside_of_the_folder(self, finished, place):
+        values = json.loads((finished / STUDY).read_text())
+        values["arms"][0]["runs"][0]["folder"] = place
+        (finished / STUDY).write_text(json.dumps(values))
+        with pytest.raises(ConfigError, match=rf"{STUDY} is damaged \(the run {place} is outside the study's folder\)"):
+            read_study(finished)
+
     @pytest.mark.parametrize(("name", "scale"), [("other", "pocket"), ("tiny", "desk")])
     def test_another_study_that_came_after_the_plan(self, tmp_path, name, scale):
         plan = make_plan(tiny_study(), "pocket", tmp_path)

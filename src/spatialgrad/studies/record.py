@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -165,9 +165,13 @@ def to_record(values: Mapping[str, Any], source: str) -> StudyRecord:
             "another folder, with --out"
         )
     try:
-        return msgspec.convert(values, StudyRecord, dec_hook=lambda kind, value: Path(value))
+        record = msgspec.convert(values, StudyRecord, dec_hook=lambda kind, value: Path(value))
     except (msgspec.ValidationError, ConfigError, TypeError) as error:
         raise DamagedFileError(f"{source} is damaged ({error})") from error
+    for folder in record.runs:
+        if PurePath(folder).is_absolute() or ".." in PurePath(folder).parts:
+            raise DamagedFileError(f"{source} is damaged (the run {folder} is outside the study's folder)")
+    return record
 
 
 def kind_of(name: str, scale: str) -> str:

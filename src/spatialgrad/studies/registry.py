@@ -14,9 +14,8 @@ from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.own.rivals import RIVALS
 from spatialgrad.studies.own.sources import SOURCES
-from spatialgrad.studies.paper.figure6_kernel_magnitudes import KERNEL_MAGNITUDES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
-from spatialgrad.studies.paper.figures4_5_learned_scalings import LEARNED_SCALINGS
+from spatialgrad.studies.paper.figures4_6_scalings import KERNEL_MAGNITUDES, LEARNED_SCALINGS
 from spatialgrad.studies.paper.lemma1 import REPARAM_EQUIVALENCE
 from spatialgrad.studies.paper.table1_cifar import CIFAR
 from spatialgrad.studies.paper.table2_imagenet import IMAGENET

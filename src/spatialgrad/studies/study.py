@@ -186,14 +186,6 @@ class Study:
         return self.metric if isinstance(self.metric, str) else self.metric[scale]
 
 
-Texts = Mapping[Scale, str]
-
-
-def by_scale(*, paper: str, desk: str, pocket: str) -> Texts:
-    """A text for each scale."""
-    return {"paper": paper, "desk": desk, "pocket": pocket}
-
-
 def slug(text: str) -> str:
     """A text as a file name: lower case, with hyphens for everything but letters, digits and dots."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower().replace("*", "-star").replace("α", "alpha")).strip("-.")

@@ -1,8 +1,8 @@
-"""Figures 4 and 5, and what the paper concludes from them: scalings over depth and time, and where they come from."""
+"""Figures 4 to 6: scalings over depth and time, where they come from, and the kernel magnitudes beside them."""
 
 from __future__ import annotations
 
-from spatialgrad.studies.paper.scales import APPENDIX, DESK, DESK_VGG, FASHION, POCKET, TABLE_2, sized
+from spatialgrad.studies.paper.scales import APPENDIX, BASELINE_AND_SGS, DESK, DESK_VGG, FASHION, POCKET, TABLE_2, sized
 from spatialgrad.studies.paper.table2_imagenet import resnet
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config import TrainConfig
@@ -12,7 +12,7 @@ VGG_LAYERS, RESNET_LAYERS = (0, 6, -1), (0, 7, -1)
 WHICH_VGG = "The paper says neither which VGG-16 this is nor how it was trained: here as in its appendix."
 
 
-def arms(scale: Scale) -> tuple[Arm, ...]:
+def scaling_arms(scale: Scale) -> tuple[Arm, ...]:
     """VGG-16 on CIFAR-100 and ResNet-18 on ImageNet, or their stand-ins."""
     datasets = {"paper": ("CIFAR-100", "ImageNet"), "desk": ("CIFAR-100", "CIFAR-100"), "pocket": (FASHION, FASHION)}
     model, config = vgg(scale, "sgs")
@@ -32,6 +32,23 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     )
 
 
+def magnitude_arms(scale: Scale) -> tuple[Arm, ...]:
+    """VGG-16, or VGG-11 at desk scale, with and without scaling."""
+    found = []
+    for label, method in BASELINE_AND_SGS.items():
+        model, config = vgg(scale, method)
+        found.append(
+            Arm(
+                group={"Model": model, "Dataset": FASHION if scale == "pocket" else "CIFAR-100"},
+                label=label,
+                config=config,
+                reference=method == "baseline",
+                layers=VGG_LAYERS,
+            )
+        )
+    return tuple(found)
+
+
 def vgg(scale: Scale, method: str) -> tuple[str, TrainConfig]:
     """The VGG of Figures 4 and 6 and its name; at desk scale VGG-11, as VGG-16 is too deep for 30 epochs."""
     return ("VGG-11", sized(scale, "vgg11", method)) if scale == "desk" else ("VGG-16", sized(scale, "vgg16", method))
@@ -42,7 +59,7 @@ LEARNED_SCALINGS = Study(
     title="Scalings over depth and time",
     shows="Figures 4 and 5",
     question="Are scalings more centre-focused in deeper layers, and how do they change during training?",
-    arms=arms,
+    arms=scaling_arms,
     figures=("scalings", "centre-share", "dependence", "learning-curves"),
     num_seeds={"paper": 1, "desk": 1, "pocket": 1},
     differences={
@@ -52,4 +69,20 @@ LEARNED_SCALINGS = Study(
         "pocket": POCKET,
     },
     times={"paper": "about 1 GPU hour and 5 GPU days", "desk": "an hour on 2 cores", "pocket": "2 minutes on 2 cores"},
+)
+
+KERNEL_MAGNITUDES = Study(
+    name="kernel-magnitudes",
+    title="Kernel magnitudes with and without scaling",
+    shows="Figure 6",
+    question="Are weights larger where gradients were scaled up?",
+    arms=magnitude_arms,
+    figures=("kernel-magnitudes", "kernel-similarity", "scalings", "learning-curves"),
+    num_seeds={"paper": 1, "desk": 1, "pocket": 1},
+    differences={
+        "paper": f"{WHICH_VGG} {APPENDIX}",
+        "desk": f"{DESK_VGG} It stands for VGG-16. {DESK}",
+        "pocket": POCKET,
+    },
+    times={"paper": "about 2 GPU hours", "desk": "an hour on 2 cores", "pocket": "2 minutes on 2 cores"},
 )
