@@ -1,8 +1,10 @@
-"""Draw the pictures of the documentation from the images that come with the package.
+"""The pictures of the documentation, each for light and dark pages: docs/images/*-light.svg and *-dark.svg.
 
-Run: python docs/pictures.py (needs spatialgrad[train]); writes docs/images/*-light.svg and *-dark.svg.
+Those of the method are drawn from the images that come with the package: python docs/pictures.py (needs
+spatialgrad[train]). Those of the results are drawn by `make results`.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,10 +18,17 @@ from matplotlib.patches import Rectangle
 
 from spatialgrad import normalized_mutual_information, scaling_from_dependence
 from spatialgrad.data import load_dataset
+from spatialgrad.plot import readable_on
+from spatialgrad.report.figures.base import SERIES
+from spatialgrad.report.figures.gains import GainPoint, paint_gain_by_fit
+from spatialgrad.report.statistics import Comparison
 
 IMAGES = Path(__file__).parent / "images"
 INK = {"light": "#1f2933", "dark": "#e4e7eb"}
 ACCENT = {"light": "#c2410c", "dark": "#fdba74"}
+BRIGHT = ("#5ab4ee", "#ff9555", "#3ecf9f", "#e593cd", "#dcc04a", "#a9d8f8", "#a5a5a5", "#dd7fae")
+"""The colours of series on dark pages."""
+MUTED = {"light": "#7b8794", "dark": "#9aa5b1"}
 # An image of the training set with structure everywhere, and a pixel on its edge.
 EXAMPLE, ROW, COLUMN = 5, 13, 12
 
@@ -73,26 +82,86 @@ def transform(theme: str) -> Figure:
     return figure
 
 
+def draw_results(gains: Sequence[tuple[str, Comparison]], costs: Mapping[str, float]) -> None:
+    """Draw gains with their intervals, and what a training step of each method costs; as PNG for the README, too.
+
+    Args:
+        gains: What was compared with plain training, and the comparison.
+        costs: Time of a training step by method, in units of a plain one.
+    """
+
+    def results(theme: str) -> Figure:
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(9.6, 1.5 + 0.36 * max(len(gains), 4)), layout="constrained", width_ratios=(3, 2)
+        )
+        for place, (_, each) in enumerate(reversed(gains)):
+            if each.low is not None:
+                left.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
+            face = ACCENT[theme] if each.supported else "none"
+            left.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=face)
+        left.axvline(0, color=INK[theme], lw=0.8)
+        left.set_yticks(range(len(gains)), [name for name, _ in reversed(gains)], size=8)
+        left.set_ylim(-0.6, len(gains) - 0.4)
+        left.set_title("gain of SGS over plain training, points (95 % interval)", size=10)
+        colours = [ACCENT[theme] if method == "SGS" else MUTED[theme] for method in costs]
+        right.barh(range(len(costs)), list(costs.values()), color=colours, height=0.6)
+        for place, ratio in enumerate(costs.values()):
+            right.text(ratio + 0.05, place, f"{ratio:.2f} ×", va="center", size=9)
+        right.set_yticks(range(len(costs)), list(costs))
+        right.invert_yaxis()
+        right.axvline(1, color=INK[theme], lw=0.8, ls="--")
+        right.set_xlim(0, max(costs.values()) * 1.3)
+        right.set_title("time of a training step, plain = 1", size=10)
+        return figure
+
+    _save(results, RESULTS_STYLE, png=True)
+
+
+def draw_fit(points: Sequence[GainPoint]) -> None:
+    """Draw the gain of every comparison over the accuracy of plain training on its training images."""
+
+    def fit(theme: str) -> Figure:
+        figure, ax = plt.subplots(figsize=(7.6, 3.6), layout="constrained")
+        paint_gain_by_fit(ax, points, SERIES if theme == "light" else BRIGHT)
+        return figure
+
+    _save(fit, RESULTS_STYLE)
+
+
 def _matrix(axes: Axes, values: torch.Tensor, cmap: str, norm: mpl.colors.Normalize) -> None:
     """A heat map with its numbers in it, in black or white, whichever can be read."""
     drawn = axes.imshow(values.numpy(), cmap=cmap, norm=norm)
     for (row, column), value in np.ndenumerate(values.numpy()):
-        red, green, blue, _ = drawn.cmap(drawn.norm(value))
-        ink = "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
+        ink = readable_on(drawn.cmap(drawn.norm(value)))
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=ink, size=12)
 
 
-def main() -> None:
-    """Draw every picture for a light and for a dark page."""
+RESULTS_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "results",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+METHOD_STYLE = {"svg.fonttype": "path", "svg.hashsalt": "spatialgrad", "font.size": 10, "axes.titlesize": 11}
+
+
+def _save(draw: Callable[[str], Figure], style: Mapping[str, object], *, png: bool = False) -> None:
+    """Write the picture that a function draws for a theme; the same file from the same data: no date, no random ids."""
     for theme, ink in INK.items():
         colors = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
-        # The same file from the same data: no date, no random ids.
-        fixed = {"svg.hashsalt": "spatialgrad", "svg.fonttype": "path", "font.size": 10, "axes.titlesize": 11}
-        with mpl.rc_context({**colors, **fixed}):
-            for draw in (method, transform):
-                figure = draw(theme)
-                figure.savefig(IMAGES / f"{draw.__name__}-{theme}.svg", transparent=True, metadata={"Date": None})
-                plt.close(figure)
+        with mpl.rc_context({**colors, **style}):
+            figure = draw(theme)
+            figure.savefig(IMAGES / f"{draw.__name__}-{theme}.svg", transparent=True, metadata={"Date": None})
+            if png and theme == "light":
+                path = IMAGES / f"{draw.__name__}.png"
+                figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
+            plt.close(figure)
+
+
+def main() -> None:
+    """Draw the pictures of the method."""
+    for draw in (method, transform):
+        _save(draw, METHOD_STYLE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fill the tables and draw the picture of accuracy and cost, from the runs that are archived in results/.
+"""Fill the tables of README and docs, and draw their pictures, from the runs that are archived in results/.
 
 Run: make results (or python docs/results.py, with spatialgrad[all]). Pages mark the place of a table by two comments,
 `<!-- results: NAME -->` and `<!-- end of results -->`; what is between them is replaced.
@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results_cost import cost_sentence, overhead_fact, overhead_table, ratio
-from results_fit import fit_fact, fit_table, length_sentence, training_accuracies
-from results_own import (
-    arms_table,
-    live_sentence,
-    provenance,
-    regimes_table,
-    with_interval,
-)
-from results_picture import draw
+from pictures import draw_fit, draw_results
 
+from spatialgrad.report.figures.gains import GainPoint
 from spatialgrad.report.load import load_results
+from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, summarize
-from spatialgrad.report.tables.cells import p_value, signed, spread
+from spatialgrad.report.tables.cells import metric_name, p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.archive import archives_in
 from spatialgrad.studies.registry import STUDIES
@@ -60,6 +55,8 @@ METHODS = {
     "dbb": "DBB",
     "dyrep": "DyRep",
 }
+WIDTHS = {"0.25": "a quarter of its width", "1": "full width"}
+NOT_YET = "not measured yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +64,6 @@ class Row:
     """A method on a data set and a network, beside plain training."""
 
     study: str
-    group: tuple[str, ...]
     label: str
     dataset: str
     network: str
@@ -96,25 +92,24 @@ def load_archived() -> list[StudyResults]:
     return [load_results(path) for path in archives]
 
 
-def rows(studies: list[StudyResults]) -> list[Row]:
+def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
     """Every classification that was compared with plain training."""
     found = []
     for study in (each for each in studies if each.record.metric == "accuracy"):
-        compared = compare_all(study)
-        for arm in study.shown:
-            reference, comparison = study.reference(arm), compared[arm.record.key]
+        for arm, comparison in _with_comparisons(study):
+            reference = study.reference(arm)
             if reference is None or comparison is None or reference.record.config.method.name != "baseline":
                 continue
             plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
-            before, after = (training_accuracies(each, study.record.metric) for each in (reference, arm))
+            before, after = (_training_accuracies(each, study.record.metric) for each in (reference, arm))
             plain_training, training = summarize(list(before.values())), compare_paired(after, before)
             if plain is None or scaled is None or plain_training is None or training is None:
                 continue
+            seeds = arm.values.keys() & reference.values.keys()
             found.append(
                 Row(
                     study=study.record.name,
-                    group=arm.group,
-                    label=arm.record.label,
+                    label=arm.label,
                     dataset=_dataset(arm),
                     network=_network(arm),
                     epochs=arm.record.config.budget.epochs,
@@ -122,11 +117,7 @@ def rows(studies: list[StudyResults]) -> list[Row]:
                     plain=plain,
                     scaled=scaled,
                     comparison=comparison,
-                    gains={
-                        seed: value - reference.values[seed]
-                        for seed, value in arm.values.items()
-                        if seed in reference.values
-                    },
+                    gains={seed: arm.values[seed] - reference.values[seed] for seed in seeds},
                     plain_training=plain_training,
                     training=training,
                 )
@@ -134,50 +125,61 @@ def rows(studies: list[StudyResults]) -> list[Row]:
     return found
 
 
-def gains_table(found: list[Row]) -> str:
+def main_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the main table: scaling on a data set or a network, with the settings of the recipe.
+
+    Those of one data set stand together, and in them those of one network.
+    """
+    studies = ("cifar", "sensitivity", "datasets", "architectures")
+    of = [row for row in rows if row.method == "SGS" and row.study in studies]
+    datasets, networks = ([getattr(row, name) for row in of] for name in ("dataset", "network"))
+    return sorted(of, key=lambda row: (datasets.index(row.dataset), networks.index(row.network), row.epochs))
+
+
+def headline_row(rows: Sequence[Row]) -> Row:
+    """The gain on CIFAR-100."""
+    return next(row for row in main_rows(rows) if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))
+
+
+# Tables and sentences, by the names that the pages use.
+
+
+def gains_table(rows: Sequence[Row]) -> str:
     """Plain training and scaling, one row per data set and network."""
-    lines = [
-        "| data set | network | epochs | seeds | plain (%) | SGS (%) | gain, 95 % interval | p |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in _gains(found):
+    cells = []
+    for row in main_rows(rows):
         each = row.comparison
-        lines.append(
-            f"| {row.dataset} | {row.network} | {row.epochs} | {each.n} | {spread(row.plain)} | {spread(row.scaled)} "
-            f"| {_bold(with_interval(each), each.supported)} | {_p(each)} |"
-        )
-    return "\n".join(lines)
+        p = "" if each.holm is None else p_value(each.holm)
+        setting = [row.dataset, row.network, str(row.epochs), str(each.n)]
+        cells.append([*setting, spread(row.plain), spread(row.scaled), _interval(each), p])
+    titles = ["data set", "network", "epochs", "seeds", "plain (%)", "SGS (%)", "gain, 95 % interval", "p"]
+    return _table(titles, cells)
 
 
-def methods_table(found: list[Row], cost: dict[str, Any]) -> str:
+def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
     """Every method on CIFAR-100 for the same number of epochs, with what a step of it costs."""
-    rivals = [row for row in found if row.study == "rivals"]
-    cifar = [row for row in found if row.study == "cifar" and row.dataset.startswith("CIFAR-100")]
-    of = [*(row for row in rivals if row.label == row.method), *cifar]
-    lines = [
-        "| method | seeds | accuracy (%) | gain over plain, 95 % interval | time of a step | training parameters |",
-        "|---|---|---|---|---|---|",
-    ]
+    rivals = [row for row in rows if row.study == "rivals" and row.label == row.method]
+    of = [*rivals, *(row for row in rows if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))]
     by_method = {row.method: row for row in of}
-    for method in cost["methods"]:
-        measured = f"{ratio(cost, method):.2f} × | {cost['methods'][method]['parameters'] / 1e6:.1f} M"
+    cells = []
+    for method, measured in cost["methods"].items():
         if method == "plain" and of:
-            widest = max(of, key=lambda row: row.plain.n)
-            lines.append(f"| plain | {widest.plain.n} | {spread(widest.plain)} | | {measured} |")
+            widest = max(of, key=lambda row: row.plain.n).plain
+            own = [str(widest.n), spread(widest), ""]
         elif method in by_method:
             row = by_method[method]
-            lines.append(
-                f"| {method} | {row.comparison.n} | {spread(row.scaled)} "
-                f"| {_bold(with_interval(row.comparison), row.comparison.better)} | {measured} |"
-            )
+            gain = with_interval(row.comparison)
+            own = [str(row.comparison.n), spread(row.scaled), f"**{gain}**" if row.comparison.better else gain]
         else:
-            lines.append(f"| {method} | | not measured yet | | {measured} |")
-    return "\n".join(lines)
+            own = ["", NOT_YET, ""]
+        cells.append([method, *own, f"{step_ratio(cost, method):.2f} ×", f"{measured['parameters'] / 1e6:.1f} M"])
+    gain = "gain over plain, 95 % interval"
+    return _table(["method", "seeds", "accuracy (%)", gain, "time of a step", "training parameters"], cells)
 
 
-def headline(found: list[Row]) -> str:
+def headline(rows: Sequence[Row]) -> str:
     """The gain on CIFAR-100, for the first page."""
-    row = _headline_row(found)
+    row = headline_row(rows)
     each = row.comparison
     return (
         f"**{signed(each.difference)} points**\n\n"
@@ -186,11 +188,204 @@ def headline(found: list[Row]) -> str:
     )
 
 
-def quoted(studies: list[StudyResults]) -> dict[str, Any]:
+def length_sentence(rows: Sequence[Row]) -> str:
+    """The gain of VGG-11 on CIFAR-100 by the number of epochs, and by how much the longest training gains more."""
+    of = [row for row in main_rows(rows) if row.study in ("cifar", "sensitivity")]
+    of = sorted((row for row in of if row.dataset.startswith("CIFAR-100")), key=lambda row: row.epochs)
+    gains = [f"{with_interval(row.comparison)} points in {row.epochs} epochs ({row.comparison.n} seeds)" for row in of]
+    text = f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {' and '.join(gains)}"
+    growth = compare_paired(of[-1].gains, of[0].gains) if len(of) > 1 else None
+    return text + (
+        "." if growth is None else f"; paired by seed, the longer training gains {with_interval(growth)} more."
+    )
+
+
+def fit_table(rows: Sequence[Row]) -> str:
+    """Every comparison of scaling, with the most overfitted plain network first."""
+    cells = [
+        [
+            row.dataset,
+            row.network,
+            str(row.epochs),
+            f"{row.plain_training.mean:.2f}",
+            signed(row.gap),
+            with_interval(row.training),
+            with_interval(row.comparison),
+        ]
+        for row in sorted(_fitted(rows), key=lambda row: row.gap, reverse=True)
+    ]
+    titles = ["data set", "network", "epochs", "plain: training accuracy (%)", "minus test accuracy"]
+    return _table([*titles, "SGS: change on training images", "change on test images"], cells)
+
+
+def fit_fact(rows: Sequence[Row]) -> str:
+    """In how many comparisons the accuracy on training images was lower, and that on test images higher."""
+    of = _fitted(rows)
+    if not of:
+        return f"The accuracy on training images: {NOT_YET}."
+    changes = [row.training.difference for row in of]
+    lower, higher = [-each for each in changes if each < 0], sum(row.comparison.difference > 0 for row in of)
+    return (
+        f"Scaling lowered the accuracy on *training* images in {len(lower)} of {len(of)} comparisons, by "
+        f"{min(lower):.2f} to {max(lower):.2f} points, and raised it on test images in {higher}."
+    )
+
+
+def fit_points(rows: Sequence[Row]) -> list[GainPoint]:
+    """Every method that was compared with plain training of the same number of epochs."""
+    return [
+        GainPoint(dataset=row.dataset.partition(",")[0], training=row.plain_training.mean, comparison=row.comparison)
+        for row in rows
+    ]
+
+
+def live_sentence(studies: Sequence[StudyResults]) -> str:
+    """Accuracy with scalings that are measured live, beside the paper's procedure."""
+    arms = _named("live", studies)
+    known = [(summarize(list(arm.values.values())), comparison) for arm, comparison in arms]
+    if len(known) != 2 or None in (known[0][0], *known[1]):
+        return f"Accuracy with live scalings: {NOT_YET}."
+    (before, _), (after, comparison) = known
+    return (
+        "Accuracy (study `live` at desk scale: VGG-11 at a quarter of its width, 20,000 images of CIFAR-100, "
+        f"30 epochs, {comparison.n} seeds): {spread(before)} % with `update(loader)`, {spread(after)} % live; "
+        f"difference, paired by seed, {_interval(comparison)}."
+    )
+
+
+def regimes_table(studies: Sequence[StudyResults]) -> str:
+    """The gain by the numbers of training steps and of training images; cells with more seeds than others say so."""
+    arms = _named("regimes", studies)
+    if not arms:
+        return f"The study `regimes`: {NOT_YET}."
+    fewest = min((each.n for _, each in arms if each is not None), default=0)
+    columns = list(dict.fromkeys(arm.group[0] for arm, _ in arms))
+    gains: dict[str, dict[str, str]] = {}
+    for arm, comparison in arms:
+        images, steps = arm.group
+        row = gains.setdefault(steps, {})
+        if comparison is not None:
+            row[images] = _interval(comparison) + (f" ({comparison.n} seeds)" if comparison.n > fewest else "")
+    return _table(
+        ["training steps", *(f"{images} images" for images in columns)],
+        [[steps, *(row.get(images, NOT_YET) for images in columns)] for steps, row in gains.items()],
+    )
+
+
+def arms_table(name: str, studies: Sequence[StudyResults]) -> str:
+    """Every arm of a study that has finished runs, with its gain over the arm it is compared with."""
+    arms = [(arm, comparison) for arm, comparison in _named(name, studies) if arm.values]
+    if not arms:
+        return f"The study `{name}`: {NOT_YET}."
+    (metric,) = (study.record.metric for study in studies if study.record.name == name)
+    titles = [*(title.lower() for title in arms[0][0].record.group), "training", "seeds"]
+    cells = [[*arm.group, arm.label, *_measured(arm, comparison)] for arm, comparison in arms]
+    return _table([*titles, f"{metric_name(metric)} (%)", "gain over plain, 95 % interval"], cells)
+
+
+def provenance(studies: Sequence[StudyResults]) -> str:
+    """The commands, the machines and the pages of the archived studies."""
+    lines = []
+    for study in studies:
+        name = f"{study.record.name}-{study.record.scale}"
+        report = f'<a href="reports/{name}/index.html">report</a>'
+        lines.append(f"- **{study.record.title}**: {progress(study)}; {report}, `{command(study)}`")
+    return "\n".join(lines)
+
+
+def step_ratio(cost: dict[str, Any], method: str) -> float:
+    """Time of a step in units of a plain one: the median over interleaved rounds."""
+    pairs = zip(cost["methods"][method]["seconds"], cost["methods"]["plain"]["seconds"], strict=True)
+    return statistics.median(seconds / plain for seconds, plain in pairs)
+
+
+def cost_sentence(cost: dict[str, Any], method: str) -> str:
+    """What a method costs, for its own page."""
+    plain, own = cost["methods"]["plain"], cost["methods"][method]
+    macs, parameters = ([each[key] / 1e6 for each in (own, plain)] for key in ("macs", "parameters"))
+    memory = own["peak_mib"] / plain["peak_mib"]
+    return (
+        f"VGG-16 for CIFAR has {macs[0]:.0f} M multiply-accumulates instead of {macs[1]:.0f} M, and "
+        f"{parameters[0]:.1f} M parameters instead of {parameters[1]:.1f} M. A training step takes "
+        f"{step_ratio(cost, method):.2f} times as long as that of the plain network, and {memory:.2f} times its memory "
+        "(`python benchmarks/bench_reparam.py`, batch 32, one CPU thread)."
+    )
+
+
+def overhead_table(overhead: dict[str, Any]) -> str:
+    """What scaling itself takes: measuring, memory, steps and whole trainings."""
+    update, memory = overhead["update"], overhead["memory"]
+    times = update["seconds"]
+    all_calls, half = ([times[calls] / times[ours] for ours in ("torch", "[fast]")] for calls in ("8 calls", "4 calls"))
+    cells = [
+        [
+            "measuring VGG-16's maps for 256 images",
+            f"{all_calls[0]:.1f} × as fast as one histogram call per channel and displacement, {all_calls[1]:.1f} × "
+            f"with `[fast]`; {half[0]:.1f} and {half[1]:.1f} × as fast as the authors' calls for half of the "
+            "displacements",
+            update["command"],
+        ],
+        ["a live update", f"{times['live'] / times['update']:.2f} × the time of `update(loader)`", update["command"]],
+        [
+            "peak memory of an update beyond a forward pass",
+            f"at most {memory['largest_extra_maps']:.1f} × the largest layer's input map",
+            memory["command"],
+        ],
+    ]
+    for width, name in WIDTHS.items():
+        step = overhead[f"step at width {width}"]
+        whole = f"{signed(step['step_percent'], 1)} ± {step['step_error_percent']:.1f} %"
+        measured = (
+            f"+{step['multiplication_percent']:.2f} % for the multiplication (whole steps: {whole}); with the paper's "
+            f"schedules at most +{max(step['schedules_percent'].values()):.2f} %"
+        )
+        cells.append([f"a training step of VGG-16 at {name}", measured, step["command"]])
+    for width, name in WIDTHS.items():
+        live = overhead[f"live training at width {width}"]
+        what = f"a whole training of VGG-16 at {name} that measures live, with the appendix' schedule"
+        measured = f"{signed(live['training_percent'])} ± {live['scaled_error_percent']:.2f} % of the processor time"
+        cells.append([what, measured, live["command"]])
+    return _table(["", "measured", "command"], [[*row, f"`{used}`"] for *row, used in cells])
+
+
+def overhead_fact(overhead: dict[str, Any]) -> str:
+    """The overhead of a step, for the first page."""
+    step = overhead["step at width 0.25"]
+    return (
+        f"**+{step['multiplication_percent']:.2f} %**\n\n"
+        "time of a training step, VGG-16 at ¼ width, 2 CPU cores; at most "
+        f"{max(step['schedules_percent'].values()):.2f} % with the updates of the paper's schedules"
+    )
+
+
+# The pages.
+
+
+def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
+    """The text of every marked place, by name."""
+    rows = compared_rows(studies)
+    cost, overhead = (json.loads(path.read_text()) for path in (COST, OVERHEAD))
+    return {
+        "overhead": overhead_table(overhead),
+        "overhead-fact": overhead_fact(overhead),
+        "gains": gains_table(rows),
+        "methods": methods_table(rows, cost),
+        "headline": headline(rows),
+        "provenance": provenance(studies),
+        "live": live_sentence(studies),
+        "regimes": regimes_table(studies),
+        "length": length_sentence(rows),
+        "fit": fit_table(rows),
+        "fit-fact": fit_fact(rows),
+        **{name: arms_table(name, studies) for name in ("adaptive", "sources", "segmentation", "pose")},
+        **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
+    }
+
+
+def quoted(studies: Sequence[StudyResults]) -> dict[str, Any]:
     """The gain on CIFAR-100, for the demonstration."""
-    row = _headline_row(rows(studies))
+    row = headline_row(compared_rows(studies))
     each = row.comparison
-    study = next(study for study in studies if study.record.name == row.study)
     return {
         "dataset": row.dataset,
         "network": row.network,
@@ -201,28 +396,8 @@ def quoted(studies: list[StudyResults]) -> dict[str, Any]:
         "difference": round(each.difference, 2),
         "low": None if each.low is None else round(each.low, 2),
         "high": None if each.high is None else round(each.high, 2),
-        "command": f'spatialgrad study run {study.record.name} --scale desk --seeds {each.n} --only "cifar-100 origin" '
+        "command": f'spatialgrad study run {row.study} --scale desk --seeds {each.n} --only "cifar-100 origin" '
         '"cifar-100 sgs"',
-    }
-
-
-def blocks(studies: list[StudyResults]) -> dict[str, str]:
-    """The text of every marked place, by name."""
-    found, cost, overhead = rows(studies), json.loads(COST.read_text()), json.loads(OVERHEAD.read_text())
-    return {
-        "overhead": overhead_table(overhead),
-        "overhead-fact": overhead_fact(overhead),
-        "gains": gains_table(found),
-        "methods": methods_table(found, cost),
-        "headline": headline(found),
-        "provenance": provenance(studies),
-        "live": live_sentence(studies),
-        "regimes": regimes_table(studies),
-        "length": length_sentence(_gains(found)),
-        "fit": fit_table(_fits(found)),
-        "fit-fact": fit_fact(_fits(found)),
-        **{name: arms_table(name, studies) for name in ("adaptive", "sources", "segmentation", "pose")},
-        **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
     }
 
 
@@ -232,57 +407,74 @@ def fill(text: str, filled: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Fill the pages and draw the picture."""
+    """Fill the pages and draw the pictures."""
     studies = load_archived()
-    filled = blocks(studies)
+    filled, rows, cost = blocks(studies), compared_rows(studies), json.loads(COST.read_text())
     for page in PAGES:
         page.write_text(fill(page.read_text(), filled))
     QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
-    cost = json.loads(COST.read_text())
-    gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in _gains(rows(studies))]
-    draw(gains, {method: ratio(cost, method) for method in cost["methods"] if method != "plain"})
+    gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in main_rows(rows)]
+    draw_results(gains, {method: step_ratio(cost, method) for method in cost["methods"] if method != "plain"})
+    draw_fit(fit_points(rows))
     print(filled["gains"])
 
 
-def _gains(found: list[Row]) -> list[Row]:
-    """The rows of the main table: scaling on a data set or a network, with the settings of the recipe.
-
-    Those of one data set stand together, and in them those of one network.
-    """
-    studies = ("cifar", "sensitivity", "datasets", "architectures")
-    of = [row for row in found if row.method == "SGS" and row.study in studies]
-    datasets, networks = ([getattr(row, name) for row in of] for name in ("dataset", "network"))
-    return sorted(of, key=lambda row: (datasets.index(row.dataset), networks.index(row.network), row.epochs))
+def with_interval(comparison: Comparison) -> str:
+    """A difference with its 95 % interval, if there is one."""
+    if comparison.low is None or comparison.high is None:
+        return signed(comparison.difference)
+    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
 
 
-def _fits(found: list[Row]) -> list[Row]:
+def _interval(comparison: Comparison) -> str:
+    """The same, in bold if it is significant."""
+    text = with_interval(comparison)
+    return f"**{text}**" if comparison.supported else text
+
+
+def _fitted(rows: Sequence[Row]) -> list[Row]:
     """The rows of the main table and those of the study of regimes."""
-    return [*_gains(found), *(row for row in found if row.study == "regimes")]
+    return [*main_rows(rows), *(row for row in rows if row.study == "regimes")]
 
 
-def _headline_row(found: list[Row]) -> Row:
-    return next(row for row in _gains(found) if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))
+def _with_comparisons(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
+    compared = compare_all(study)
+    return [(arm, None if arm.record.reference else compared[arm.record.key]) for arm in study.shown]
+
+
+def _named(name: str, studies: Sequence[StudyResults]) -> list[tuple[ArmResults, Comparison | None]]:
+    """The arms of a study with their comparisons; none if it is not archived."""
+    return next((_with_comparisons(study) for study in studies if study.record.name == name), [])
+
+
+def _measured(arm: ArmResults, comparison: Comparison | None) -> list[str]:
+    """Number of seeds, mean with deviation, and gain."""
+    accuracy = summarize(list(arm.values.values()))
+    assert accuracy is not None
+    return [str(accuracy.n), spread(accuracy), "" if comparison is None else _interval(comparison)]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (titles, *rows)]
+    return "\n".join([lines[0], "|---" * len(titles) + "|", *lines[1:]])
+
+
+def _training_accuracies(arm: ArmResults, metric: str) -> dict[int, float]:
+    """The metric on training images in the last epoch, by seed, of the finished runs."""
+    curves = {run.seed: run.curves[f"train_{metric}"][1] for run in arm.runs if run.value is not None}
+    return {seed: values[-1] for seed, values in curves.items() if values}
 
 
 def _dataset(arm: ArmResults) -> str:
     if arm.record.config.data.name.startswith("folder:"):
         return arm.record.group["Dataset"]  # an archive does not say what it is a part of
-    names = {str(run.result["dataset"]) for run in arm.runs if run.result.get("dataset")}
-    return " / ".join(sorted(names))
+    return " / ".join(sorted({result.dataset for result in arm.results}))
 
 
 def _network(arm: ArmResults) -> str:
     model = arm.record.config.model
     width = FRACTIONS.get(model.width, f"{model.width:g}")
     return NETWORKS.get(model.name, model.name) + ("" if model.width == 1 else f", {width} width")
-
-
-def _p(comparison: Comparison) -> str:
-    return "" if comparison.holm is None else p_value(comparison.holm)
-
-
-def _bold(text: str, wanted: bool) -> str:
-    return f"**{text}**" if wanted else text
 
 
 if __name__ == "__main__":

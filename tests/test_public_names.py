@@ -16,6 +16,7 @@ PUBLIC = {
     "autocorrelation",
     "explain",
     "normalized_mutual_information",
+    "plot_scalings",
     "scale_gradients_",
     "scaling_from_dependence",
     "scaling_from_masks",

@@ -24,8 +24,13 @@ def script():
 
 
 @pytest.fixture(scope="module")
-def filled(script):
-    return script["blocks"](script["load_archived"]())
+def studies(script):
+    return script["load_archived"]()
+
+
+@pytest.fixture(scope="module")
+def filled(script, studies):
+    return script["blocks"](studies)
 
 
 def test_the_pages_are_what_make_results_writes(script, filled):
@@ -41,8 +46,8 @@ def test_a_changed_number_is_noticed(script, filled):
     assert script["fill"](text.replace(mean, "99.99"), filled) == text
 
 
-def test_the_demonstration_quotes_what_was_measured(script):
-    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](script["load_archived"]())
+def test_the_demonstration_quotes_what_was_measured(script, studies):
+    assert json.loads(script["QUOTED"].read_text()) == script["quoted"](studies)
 
 
 def numbers(text):
@@ -268,6 +273,14 @@ def test_costs_recomputed(filled):
         method, *_, ratio, _ = (cell.strip() for cell in line.strip("|").split("|"))
         pairs = zip(cost[method]["seconds"], cost["plain"]["seconds"], strict=True)
         assert numbers(ratio) == [pytest.approx(statistics.median(a / b for a, b in pairs), abs=0.0051)]
+
+
+def test_the_picture_of_gains_over_the_fit_has_every_comparison(script, studies):
+    rows = script["compared_rows"](studies)
+    points = script["fit_points"](rows)
+    assert len(points) == len(rows) > 17
+    row = script["headline_row"](rows)
+    assert (row.plain_training.mean, row.comparison) in [(point.training, point.comparison) for point in points]
 
 
 def test_archived_runs_are_whole_small_and_without_paths():

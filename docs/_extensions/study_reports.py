@@ -11,7 +11,7 @@ def write_reports(app: Sphinx, exception: Exception | None) -> None:
     """Write the pages beside those of the documentation, once it is built."""
     if exception is not None or app.builder.format != "html":
         return
-    from spatialgrad.report.write import write_report
+    from spatialgrad.report.page import write_report
     from spatialgrad.studies.archive import archives_in
 
     for archive in archives_in(RESULTS):

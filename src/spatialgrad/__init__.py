@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from spatialgrad.torch_utils.lazy import import_on_use
 
 if TYPE_CHECKING:
+    from spatialgrad.plot import plot_scalings
     from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
     from spatialgrad.sgs.dependence.mutual_information import normalized_mutual_information
     from spatialgrad.sgs.explain import Explanation, explain
@@ -25,6 +26,7 @@ __all__ = [
     "autocorrelation",
     "explain",
     "normalized_mutual_information",
+    "plot_scalings",
     "scale_gradients_",
     "scaling_from_dependence",
     "scaling_from_masks",

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from spatialgrad.cli.main import main
-from spatialgrad.report.figures.build import FIGURES
+from spatialgrad.report.figures import FIGURES
 from spatialgrad.studies.registry import find_studies
 from spatialgrad.studies.study import FigureName
 from support.report import arm, record, write_run

@@ -45,6 +45,6 @@ def searched(written):
 @pytest.fixture(scope="session")
 def page(real, cifar, networks, searched, tmp_path_factory):
     """One page about all of them."""
-    from spatialgrad.report.write import write_report
+    from spatialgrad.report.page import write_report
 
     return write_report([cifar, real, searched, networks], tmp_path_factory.mktemp("page"))

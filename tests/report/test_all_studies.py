@@ -2,7 +2,7 @@
 
 import pytest
 
-from spatialgrad.report.write import write_report
+from spatialgrad.report.page import write_report
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.registry import STUDIES
 from spatialgrad.studies.study import SCALES

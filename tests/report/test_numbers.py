@@ -8,11 +8,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spatialgrad.report.write import write_report
+from spatialgrad.report.page import write_report
 from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.study import Point, Published, Search
 from spatialgrad.train import TrainConfig
-from support.report import DATASET, accuracies, arm, html_rows, markdown_rows, minus, record, text_of, write_run
+from support.report import (
+    DATASET,
+    accuracies,
+    arm,
+    html_rows,
+    markdown_rows,
+    minus,
+    record,
+    text_of,
+    write_arm,
+    write_run,
+)
 
 
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])
@@ -72,11 +83,37 @@ def test_costs_are_means_of_the_results(cifar, tmp_path):
     for row, key in ((origin, "origin"), (dbb, "dbb"), (sgs, "sgs-ours")):
         results = [json.loads(p.read_text()) for p in (cifar / "runs" / f"cifar-10-{key}").glob("*/result.json")]
         seconds = statistics.fmean(each["seconds"] for each in results)
-        assert row["Minutes per run, ours"] == f"{seconds / 60:.2f}"
-        share = statistics.fmean(each["scaling_seconds"] for each in results) / seconds
-        assert row["Share of scaling (%)"] == f"{100 * share:.1f}"
-    assert dbb["× reference"] == f"{3010 / 1010:.2f}"
+        assert row["Minutes per run"] == f"{seconds / 60:.2f}"
+        share = statistics.fmean(each["update_seconds"] for each in results) / seconds
+        assert row["Share of updates (%)"] == f"{100 * share:.1f}"
     assert origin["Parameters in training (M)"] == "15.00"
+
+
+def test_the_time_of_a_step_is_compared_with_that_of_the_reference_in_the_same_study(tmp_path):
+    keys = ("baseline", "dbb")
+    arms = [arm(key, key, {"D": "x"}, (0, 1), reference=key == "baseline", method=key) for key in keys]
+    medians = {"baseline": (0.010, 0.012), "dbb": (0.030, 0.034)}
+    formats = {"baseline": "channels_last", "dbb": "contiguous"}
+    for each in arms:
+        for seed, median in enumerate(medians[each.label]):
+            steps = {"median": median, "low": median - 0.001, "high": median + 0.002}
+            fields = {"step_seconds": steps, "memory_format": formats[each.label], "seed": seed, "config": each.config}
+            write_run(tmp_path / f"runs/{each.label}/seed{seed}", 0.5, **fields)
+    record(arms, seeds=(0, 1), figures=()).write(tmp_path)
+    page = write_report([tmp_path]).read_text()
+    plain, dbb = html_rows(tmp_path / "report", 1)
+    assert plain["Time per step in ms (× reference)"] == "11.0 (× 1.00)/[9.0, 14.0]"
+    assert dbb["Time per step in ms (× reference)"] == f"32.0 (× {32 / 11:.2f})/[29.0, 36.0]"
+    assert "Memory formats differ (channels_last: baseline; contiguous: dbb)" in page
+
+
+def test_results_without_the_time_of_a_step_show_no_ratio(searched, tmp_path):
+    """Wall-clock times of a busy machine are no measure of a method's cost."""
+    page = write_report([searched], tmp_path).read_text()
+    (first, *_) = html_rows(tmp_path, 1)
+    assert "Minutes per run" in first
+    assert not [title for title in first if "reference" in title or "step" in title]
+    assert "Memory formats differ" not in page
 
 
 def test_real_trainings_give_the_numbers_of_their_results(real, tmp_path):
@@ -117,7 +154,7 @@ def test_a_k_that_does_not_gain_is_not_normalised(tmp_path):
     arms = [arm("b", "Baseline", group, (0,), reference=True)]
     arms += [arm(f"k{k}", f"k = {k}", group, (0,), method="sgs", k=float(k)) for k in (1, 5)]
     for each, value in zip(arms, (0.5, 0.52, 0.49), strict=True):
-        write_run(tmp_path / each.runs[0].folder, value)
+        write_arm(tmp_path, each, [value])
     record(arms, seeds=(0,), figures=("k-curve",)).write(tmp_path)
     write_report([tmp_path])
     assert "points above the baseline. D: k = 1 2.00, k = 5 -1.00" in (tmp_path / "report/index.html").read_text()
@@ -127,14 +164,13 @@ def test_a_k_that_does_not_gain_is_not_normalised(tmp_path):
 def test_further_metrics(tmp_path, layout):
     published = [Published(mean=72.8, other={"top5": 80.0, "recall": 95.3})]
     arms = [arm("b", "Baseline", {"Model": "M"}, (0, 1), reference=True, published=published)]
-    for seed, value in ((0, 0.5), (1, 0.6)):
-        write_run(tmp_path / f"runs/b/seed{seed}", value, seed=seed)
+    write_arm(tmp_path, arms[0], [0.5, 0.6])
     record(arms, seeds=(0, 1), figures=(), layout=layout).write(tmp_path)
     write_report([tmp_path])
     (row,) = html_rows(tmp_path / "report", 2)
     assert row["top5, ours (%)"] == "75.00 ± 7.07"
     assert row["top5, published (%)"] == "80.0"
-    assert row["recall, ours (%)"] == "–"
+    assert "recall, ours (%)" not in row
     assert row["recall, published (%)"] == "95.3"
 
 
@@ -159,9 +195,8 @@ def test_everything_about_where_the_numbers_come_from_is_on_the_page(cifar, tmp_
 
 def test_pocket_scale_makes_no_claim(tmp_path):
     arms = [arm("a", "Origin", {"D": "x"}, (0, 1, 2), reference=True), arm("b", "SGS", {"D": "x"}, (0, 1, 2))]
-    for seed in range(3):
-        write_run(tmp_path / f"runs/a/seed{seed}", 0.5 + 0.01 * seed, seed=seed)
-        write_run(tmp_path / f"runs/b/seed{seed}", 0.7 + 0.0101 * seed, seed=seed)
+    write_arm(tmp_path, arms[0], [0.5, 0.51, 0.52])
+    write_arm(tmp_path, arms[1], [0.7, 0.7101, 0.7202])
     for scale, claims in (("desk", True), ("pocket", False)):
         record(arms, scale=scale, figures=()).write(tmp_path)
         write_report([tmp_path])
@@ -200,10 +235,8 @@ def corrected(folder):
 def test_half_a_study_claims_no_more_than_the_whole(tmp_path):
     arms = [arm("a", "Origin", {"D": "x"}, (0, 1, 2), reference=True)]
     arms += [arm(key, key, {"D": "x"}, (0, 1, 2)) for key in "bcde"]
-    for key in "ab":
-        for seed in range(3):
-            value = 0.5 + 0.01 * seed + (0.02 + 0.001 * seed) * (key == "b")
-            write_run(tmp_path / f"runs/{key}/seed{seed}", value, seed=seed)
+    write_arm(tmp_path, arms[0], [0.5, 0.51, 0.52])
+    write_arm(tmp_path, arms[1], [0.52, 0.531, 0.542])
     record(arms, figures=()).write(tmp_path)
     write_report([tmp_path])
     p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
@@ -214,9 +247,8 @@ def test_arms_that_share_runs_are_one_comparison(tmp_path):
     arms = [arm(f"a{row}", "Origin", {"Row": row}, (0, 1, 2), reference=True) for row in "12"]
     arms += [arm(f"b{row}", "SGS", {"Row": row}, (0, 1, 2)) for row in "12"]
     arms = [replace(each, runs=arms[2 * (index // 2)].runs) for index, each in enumerate(arms)]
-    for seed in range(3):
-        write_run(tmp_path / f"runs/a1/seed{seed}", 0.5 + 0.01 * seed, seed=seed)
-        write_run(tmp_path / f"runs/b1/seed{seed}", 0.52 + 0.011 * seed, seed=seed)
+    write_arm(tmp_path, arms[0], [0.5, 0.51, 0.52])
+    write_arm(tmp_path, arms[2], [0.52, 0.531, 0.542])
     record(arms, figures=()).write(tmp_path)
     write_report([tmp_path])
     p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
@@ -230,7 +262,7 @@ def test_a_curve_over_k_is_of_one_network_only(tmp_path):
         arms += [arm(f"{model}-k{k}", f"k = {k}", {"Model": model}, (0,), method="sgs", k=float(k)) for k in (1, 5)]
     points = [Point(values={"scaling.k": k}, runs=arms[i].runs) for i, k in ((1, 1.0), (2, 5.0))]
     for each, value in zip(arms[:4], (0.5, 0.51, 0.52, 0.9), strict=True):  # of N, only the baseline is finished
-        write_run(tmp_path / each.runs[0].folder, value)
+        write_arm(tmp_path, each, [value])
     search = Search(name="k-of-M", config=TrainConfig(), grid={"scaling.k": (1.0, 5.0)}, points=tuple(points))
     record(arms, seeds=(0,), figures=("k-curve",), searches=(search,)).write(tmp_path)
     write_report([tmp_path])

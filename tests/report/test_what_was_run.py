@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from spatialgrad.report.figures.build import build_figures
+from spatialgrad.report.figures import build_figures
 from spatialgrad.report.load import load_results
+from spatialgrad.report.page import write_report
 from spatialgrad.report.provenance import command, facts, progress, trained
-from spatialgrad.report.write import write_report
 from spatialgrad.studies.plan import choose, make_plan
 from spatialgrad.studies.registry import get_study
 from support.report import html_rows, markdown_rows, write_run
@@ -22,8 +22,8 @@ def part(tmp_path):
     record.write(tmp_path)
     for number, each in enumerate(record.arms):
         for run in each.runs:
-            value, config = 0.5 + 0.01 * number + 0.002 * run.seed, {**each.config, "seed": run.seed}
-            write_run(tmp_path / run.folder, value, seed=run.seed, config=config)
+            value = 0.5 + 0.01 * number + 0.002 * run.seed
+            write_run(tmp_path / run.folder, value, seed=run.seed, config=each.config)
     return tmp_path
 
 

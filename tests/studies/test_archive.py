@@ -9,7 +9,7 @@ import pytest
 
 from spatialgrad.cli.main import main
 from spatialgrad.report.load import load_results
-from spatialgrad.report.write import write_report
+from spatialgrad.report.page import write_report
 from spatialgrad.studies.archive import TAKEN, archive_study, data_fingerprint, read_archive, to_line
 from spatialgrad.studies.record import read_best
 from spatialgrad.studies.study import Arm

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,40 +11,24 @@ from spatialgrad.studies.paper.table1_cifar import PUBLISHED
 from spatialgrad.studies.record import StudyRecord
 from spatialgrad.studies.study import Arm, Point, Published, RunRecord, Search
 from spatialgrad.train import Run, TrainConfig
-from spatialgrad.train.config import from_dict, to_dict, with_values
+from spatialgrad.train.config import to_dict, with_values
 from support.training import quietly, tiny
 
 DATASET = "Made-up images, 20k/5k subset"
+EPOCHS = 4
 
 
-def arm(key, label, group, seeds, *, reference=False, published=(), config=None, method="baseline", k=5.0, **fields):
+def arm(key, label, group, seeds, *, published=(), config=None, method="baseline", k=5.0, epochs=EPOCHS, **fields):
     """An arm, with a run per seed in runs/KEY/seedN."""
-    default = with_values(TrainConfig(), {"method.name": method, "scaling.k": k})
+    values = {"method.name": method, "scaling.k": k, "budget.epochs": epochs}
     return Arm(
         group=group,
         label=label,
-        reference=reference,
         published=tuple(published),
-        config=from_dict(config) if config else default,
+        config=config or with_values(TrainConfig(), values),
         runs=tuple(RunRecord(folder=f"runs/{key}/seed{seed}", seed=seed) for seed in seeds),
         **fields,
     )
-
-
-class Synthetic(StudyRecord):
-    """A record that makes the finished runs in its folder those that it plans, and leaves their numbers alone."""
-
-    def write(self, folder):
-        super().write(folder)
-        for name, config in self.planned_configs({}).items():
-            run, made_up = folder / name, '{"budget": {"epochs":'
-            if config is None or not (run / "result.json").is_file():
-                continue
-            if (run / "config.json").read_text().startswith(made_up):
-                (run / "config.json").write_text(json.dumps(to_dict(config)))
-                result = json.loads((run / "result.json").read_text())
-                result |= {"model": config.model.name, "method": config.method.name, "epochs": config.budget.epochs}
-                (run / "result.json").write_text(json.dumps({**result, "seed": config.seed}))
 
 
 def record(arms, *, seeds=(0, 1, 2), **fields):
@@ -61,16 +46,43 @@ def record(arms, *, seeds=(0, 1, 2), **fields):
         "published_seeds": 5,
         "differences": "A quarter of the width, and 30 epochs instead of 600.",
     }
-    return Synthetic(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
+    return StudyRecord(**{**values, **fields}, seeds=tuple(seeds), arms=tuple(arms))
 
 
 def write_run(
-    folder, value, *, seed=0, seconds=100.0, scaling_seconds=5.0, epochs=4, layers=(), state="finished", config=None
+    folder,
+    value,
+    *,
+    seed=0,
+    seconds=100.0,
+    update_seconds=5.0,
+    epochs=EPOCHS,
+    layers=(),
+    state="finished",
+    config=None,
+    method="baseline",
+    **result,
 ):
-    """Write a run with known numbers: the accuracy rises evenly to `value` (a share)."""
+    """Write a run with known numbers: the accuracy rises evenly to `value` (a share).
+
+    Args:
+        folder: Of the run.
+        value: The accuracy.
+        seed: Of the run.
+        seconds: In total.
+        update_seconds: Of the method's updates.
+        epochs: Of the default config; half of them are done if the run has not finished.
+        layers: Names and sizes of kernels whose scalings are logged.
+        state: finished, interrupted or failed.
+        config: That of its arm; by default of the method.
+        method: Of the default config.
+        result: Further values of the result.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config or {"budget": {"epochs": epochs}}))
+    config = config or with_values(TrainConfig(), {"method.name": method, "budget.epochs": epochs})
+    epochs = config.budget.epochs
+    (folder / "config.json").write_text(json.dumps(to_dict(replace(config, seed=seed))))
     environment = {
         "python": "3.12.1",
         "versions": {"spatialgrad": "0.1.0", "torch": "2.13.0"},
@@ -84,32 +96,28 @@ def write_run(
     }
     (folder / "environment.json").write_text(json.dumps(environment))
     done = epochs if state == "finished" else epochs // 2
-    lines = [
-        {
-            "step": 10 * (epoch + 1),
-            "epoch": epoch,
-            "lr": 0.1,
-            "train_accuracy": 1.1 * value * (epoch + 1) / epochs,
-            "test_accuracy": value * (epoch + 1) / epochs,
-        }
-        for epoch in range(done)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "timings.jsonl").write_text(json.dumps({"session": "2026-03-04T05:06:07+00:00", "step": 0}) + "\n")
+    shares = {epoch: value * (epoch + 1) / epochs for epoch in range(done)}
+    write_lines(
+        folder / "metrics.jsonl",
+        [
+            {"step": 10 * (e + 1), "epoch": e, "lr": 0.1, "train_accuracy": 1.1 * share, "test_accuracy": share}
+            for e, share in shares.items()
+        ],
+    )
+    write_lines(folder / "timings.jsonl", [{"session": "2026-03-04T05:06:07+00:00", "step": 0}])
     if layers:
         updates = [
             {"step": 10 * e, "epoch": e, "update": e, "scalings": made_up(layers, e), "dependence": decaying(layers, e)}
             for e in range(1, done)
         ]
-        (folder / "scalings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in updates))
+        write_lines(folder / "scalings.jsonl", updates)
     if state == "failed":
         Run.open(folder).record_failure("the loss is not a number any more after step 20", 3)
     if state == "finished":
-        result = {
-            "accuracy": value,
-            "model": "vgg16-slim",
+        values = {
+            "model": config.model.name,
             "dataset": DATASET,
-            "method": "sgs",
+            "method": config.method.name,
             "seed": seed,
             "epochs": epochs,
             "steps": 10 * epochs,
@@ -120,9 +128,9 @@ def write_run(
             "trained": {"accuracy": value},
             "merge_difference": None,
             "seconds": seconds,
-            "training_seconds": seconds - scaling_seconds - 6,
+            "training_seconds": seconds - update_seconds - 6,
             "evaluation_seconds": 5.0,
-            "update_seconds": scaling_seconds,
+            "update_seconds": update_seconds,
             "checkpoint_seconds": 1.0,
             "parameters": 15_000_000,
             "macs": 313_000_000,
@@ -130,10 +138,18 @@ def write_run(
             "training_macs": 313_000_000,
             "peak_memory_bytes": 600 * 2**20,
         }
-        if config is not None:
-            result |= {"model": config["model"]["name"], "method": config["method"]["name"]}
-            result |= {"epochs": config["budget"]["epochs"]}
-        (folder / "result.json").write_text(json.dumps(result))
+        (folder / "result.json").write_text(json.dumps({"accuracy": value, **values, **result}))
+
+
+def write_lines(path, entries):
+    """Write a file of JSON lines."""
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def write_arm(folder, arm, values, **fields):
+    """Write a finished run of an arm for each value, by seed."""
+    for run, value in zip(arm.runs, values, strict=False):
+        write_run(folder / run.folder, value, seed=run.seed, config=arm.config, **fields)
 
 
 def made_up(layers, epoch):
@@ -173,6 +189,7 @@ def table_1(folder, **fields):
                     (0, 1, 2),
                     reference=label == "Origin",
                     published=PUBLISHED[data][label],
+                    epochs=6,
                 )
             )
             for seed in range(3):
@@ -184,9 +201,11 @@ def table_1(folder, **fields):
                     folder / "runs" / key / f"seed{seed}",
                     own / 100,
                     seed=seed,
+                    config=arms[-1].config,
                     seconds=seconds[label] + 10 * seed,
-                    scaling_seconds=60.0 if label.startswith("SGS") else 0.0,
-                    epochs=6,
+                    step_seconds={"median": seconds[label] / 1e4, "low": 0.05, "high": 0.4},
+                    memory_format="contiguous" if label == "DBB" else "channels_last",
+                    update_seconds=60.0 if label.startswith("SGS") else 0.0,
                     layers=layers if label.startswith("SGS") else (),
                     state=state,
                 )
@@ -223,7 +242,7 @@ def architectures(folder):
 
 def search_study(folder):
     """A synthetic search over α and β, and one over k, some points still waiting."""
-    points = []
+    points, searched = [], with_values(TrainConfig(), {"budget.epochs": EPOCHS})
     grid = (0.8, 1.0, 1.25, 1.7)
     for i, alpha in enumerate(grid):
         for j, beta in enumerate(grid):
@@ -231,7 +250,8 @@ def search_study(folder):
             run = RunRecord(folder=f"searches/alpha-beta/point-{number:02d}/seed0", seed=0)
             points.append(Point(values={"scaling.alpha": alpha, "scaling.beta": beta}, runs=(run,)))
             if number < 14:
-                write_run(folder / run.folder, 0.5 + 0.01 * i - 0.004 * (j - 2) ** 2, seconds=10)
+                config = with_values(searched, points[-1].values)
+                write_run(folder / run.folder, 0.5 + 0.01 * i - 0.004 * (j - 2) ** 2, seconds=10, config=config)
     group = {"Dataset": "CIFAR-100"}
     arms = [
         arm("origin", "Origin", group, (0, 1), reference=True),
@@ -242,7 +262,7 @@ def search_study(folder):
         k = each.config.scaling.k if each.label.startswith("k") else 0
         for seed in (0, 1):
             gain = 0.02 - 0.001 * (k - 5) ** 2 if k else 0
-            write_run(folder / each.runs[seed].folder, 0.5 + gain + 0.004 * seed, seed=seed)
+            write_run(folder / each.runs[seed].folder, 0.5 + gain + 0.004 * seed, seed=seed, config=each.config)
     written = record(
         arms,
         name="search-methods",
@@ -253,7 +273,7 @@ def search_study(folder):
         searches=(
             Search(
                 name="alpha-beta",
-                config=TrainConfig(),
+                config=searched,
                 grid={"scaling.alpha": grid, "scaling.beta": grid},
                 points=tuple(points),
             ),
@@ -268,7 +288,7 @@ def real_study(folder, *, seeds=(0, 1), epochs=3):
     arms = []
     for label, method in (("Baseline", "baseline"), ("SGS (ours)", "sgs")):
         key = f"tiny-{method}"
-        config = to_dict(tiny(folder, method, epochs=epochs))
+        config = tiny(folder, method, epochs=epochs)
         arms.append(
             arm(
                 key,

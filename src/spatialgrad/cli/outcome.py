@@ -22,8 +22,8 @@ def show_report(folder: Path) -> None:
     """Write the report of a study's folder, print its first table, and where the rest is."""
     with importing():
         from spatialgrad.report.load import load_results
+        from spatialgrad.report.page import write_report
         from spatialgrad.report.tables.results import build_tables
-        from spatialgrad.report.write import write_report
 
     page = write_report([folder])
     tables = build_tables(load_results(folder))

@@ -148,9 +148,9 @@ def show_answer(folder: Path, config: TrainConfig) -> float:
     # Matplotlib takes a second to import.
     with importing():
         from spatialgrad.report.load import load_results
+        from spatialgrad.report.page import write_report
         from spatialgrad.report.tables.cells import metric_name, spread
         from spatialgrad.report.tuning import described, explain_verdict, judge
-        from spatialgrad.report.write import write_report
 
     study = load_results(folder)
     ks = dict(zip(ks_of(study.record), study.arms, strict=True))

@@ -1,5 +1,5 @@
-"""Reports of studies: tables, figures and one HTML page."""
+"""Reports of studies and single trainings: tables, figures and one HTML page."""
 
-from spatialgrad.report.write import write_report
+from spatialgrad.report.page import write_report
 
 __all__ = ["write_report"]

@@ -1,27 +1,36 @@
-"""Read a study: every arm with its runs, whatever state they are in.
+"""Read the runs of a study, or a single one, in whatever state they are.
 
-A damaged run never raises. One that is waiting, running, interrupted, failed or damaged has a state but no value.
+A run whose files are damaged, or which is not the planned one, has a state and a message that names the file, but no
+value; it does not affect the others.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from spatialgrad.report.examples import read_examples
-from spatialgrad.report.reading import Complain, number, read_entries, read_mapping, short, whole
-from spatialgrad.report.results import ArmResults, Curve, PointResults, RunResults, SearchResults, StudyResults
-from spatialgrad.report.scalings_log import ScalingsLog
-from spatialgrad.studies.archive import open_study
+from spatialgrad.report.results import (
+    ArmResults,
+    Curve,
+    PointResults,
+    RunResults,
+    SearchResults,
+    StudyResults,
+)
+from spatialgrad.studies.archive import StudyOnDisk, is_archive, open_study
+from spatialgrad.studies.record import STUDY
 from spatialgrad.studies.status import run_status
 from spatialgrad.studies.study import Arm, RunRecord, Search
 from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.run import DISTANCES, ENVIRONMENT, METRICS, RESULT, SCALINGS, TIMINGS, Run
+from spatialgrad.train.errors import ConfigError, DamagedFileError
+from spatialgrad.train.jsonfiles import read_json
+from spatialgrad.train.run import EXAMPLES, EXAMPLES_INDEX, RESULT, Run
+
+Opener = Callable[[], Run]
 
 
 def load_results(path: Path | str) -> StudyResults:
@@ -29,24 +38,19 @@ def load_results(path: Path | str) -> StudyResults:
 
     Raises:
         ConfigError: If there is no study.
+        DamagedFileError: If an archive is damaged.
     """
     study = open_study(Path(path))
     record, planned = study.record, study.record.planned_configs(study.choices)
-    curves = (f"test_{record.metric}", f"train_{record.metric}")
     seen: dict[str, RunResults] = {}
 
     def runs(records: Sequence[RunRecord], metric: str | None = record.metric) -> tuple[RunResults, ...]:
         for each in records:
             if each.folder not in seen:
-                seen[each.folder] = _read_run(
-                    study.runs[each.folder],
-                    study.path / each.folder,
-                    each,
-                    planned[each.folder],
-                    metric,
-                    curves,
-                    archived=each.folder in study.archived,
-                )
+                folder = None if each.folder in study.archived else study.path / each.folder
+                opener = partial(_open_run, study, each.folder)
+                run = read_run(opener, each, metric, curves=record.metric, planned=planned[each.folder], folder=folder)
+                seen[each.folder] = run
         return tuple(seen[each.folder] for each in records)
 
     def metric_of(arm: Arm) -> str | None:
@@ -64,101 +68,74 @@ def load_results(path: Path | str) -> StudyResults:
         ArmResults(record=arm, name=arm.name if several else arm.label, runs=runs(arm.runs, metric_of(arm)))
         for arm in record.arms
     )
-    return StudyResults(folder=study.path, record=record, arms=arms, searches=tuple(map(searched, record.searches)))
+    searches = tuple(map(searched, record.searches))
+    return StudyResults(folder=study.path, record=record, arms=arms, searches=searches, archived=is_archive(study.path))
 
 
-def _read_run(
-    run: Run,
-    folder: Path,
+def _open_run(study: StudyOnDisk, name: str) -> Run:
+    if name in study.archived:
+        return study.runs[name]
+    if not (study.path / name).resolve().is_relative_to(study.path.resolve()):
+        raise DamagedFileError(f"{STUDY} points outside the study's folder; not read")
+    return Run.open(study.path / name)  # anew: what it has read is not kept
+
+
+def read_run(
+    opener: Opener,
     record: RunRecord,
-    planned: TrainConfig | None,
     metric: str | None,
-    curves: Sequence[str],
     *,
-    archived: bool,
+    curves: str,
+    planned: TrainConfig | None = None,
+    folder: Path | None = None,
 ) -> RunResults:
-    """Read a run.
+    """Read a run; nothing but an unexpected error is raised.
 
     Args:
-        run: The run.
-        folder: Where it is, or would be.
-        record: Its record.
-        planned: Its config as planned.
+        opener: Opens the run.
+        record: Its name and seed.
         metric: The study's metric; None if the run has another one.
-        curves: The metrics of each epoch that figures show; nothing else of an epoch is kept.
-        archived: Whether it is an archived run, which has no folder.
+        curves: The metric of each epoch that figures show; nothing else of an epoch is kept.
+        planned: The config that was planned; None if any run is right.
+        folder: Of the run; None for an archived one.
     """
-    results = RunResults(folder=folder, name=record.folder, seed=record.seed, state="waiting")
+    unread = RunResults(name=record.folder, seed=record.seed, open=opener, folder=folder, state="damaged")
     try:
-        problems: list[str] = []
-        filled = _archived(results, run, curves) if archived else _read_files(results, curves, problems.append)
-        return _judged(filled, run, planned, metric, problems)
-    except Exception as error:  # no run may stop a report, whatever its files hold
-        return replace(results, state="damaged", message=f"the folder cannot be read ({short(error)})")
+        run = opener()
+        status = run_status(run, planned)
+        if status.state == "damaged":
+            raise DamagedFileError(status.message)
+        results = replace(
+            unread,
+            state=status.state,
+            epoch=status.epoch,
+            epochs=status.epochs,
+            message=status.message,
+            result=run.result,
+            **_contents(run, curves, folder),
+        )
+        value = results.metric(metric) if metric else None
+        if run.result is not None and metric and value is None:
+            raise DamagedFileError(f"{RESULT} has no {metric}")
+        return replace(results, value=value)
+    except (ConfigError, DamagedFileError) as error:
+        return replace(unread, message=str(error).replace(f"{folder}/", ""))
 
 
-def _archived(results: RunResults, run: Run, curves: Sequence[str]) -> RunResults:
-    return replace(
-        results,
-        result=msgspec.to_builtins(run.result) if run.result is not None else {},
-        environment=run.environment,
-        curves=_curves(run.metrics, curves),
-        scalings=ScalingsLog(None, run.scalings),
-        distances=run.distances,
-        starts=[entry["session"] for entry in run.timings if "session" in entry],
-    )
+def _contents(run: Run, metric: str, folder: Path | None) -> dict[str, Any]:
+    """What the files of a run hold, apart from config and result."""
+    index = None if folder is None else folder / EXAMPLES / EXAMPLES_INDEX
+    return {
+        "environment": run.environment,
+        "curves": {name: _curve(run, name) for name in (f"test_{metric}", f"train_{metric}")},
+        "has_scalings": bool(run.scalings),
+        "has_dependence": any(each.get("dependence") for each in run.scalings),
+        "distances": [entry for entry in run.distances if None not in entry.values()],  # null is not finite
+        "starts": [entry["session"] for entry in run.timings if "session" in entry],
+        "examples": read_json(index) if index is not None and index.exists() else None,
+    }
 
 
-def _read_files(results: RunResults, curves: Sequence[str], complain: Complain) -> RunResults:
-    folder = results.folder
-    return replace(
-        results,
-        result=read_mapping(folder / RESULT, complain) or {},
-        environment=read_mapping(folder / ENVIRONMENT, complain) or {},
-        curves=_curves(read_entries(folder / METRICS, complain), curves),
-        scalings=ScalingsLog(folder / SCALINGS),
-        distances=list(read_entries(folder / DISTANCES, complain)),
-        starts=[
-            session
-            for entry in read_entries(folder / TIMINGS, complain)
-            if isinstance(session := entry.get("session"), str)
-        ],
-        examples=read_examples(folder, complain),
-    )
-
-
-def _judged(
-    results: RunResults, run: Run, planned: TrainConfig | None, metric: str | None, problems: Sequence[str]
-) -> RunResults:
-    """The results with the state of the run and, if it has finished as planned, its value."""
-    status = run_status(run, planned)
-    message, value = status.message, None
-    if status.state == "finished":
-        value = results.metric(metric) if metric is not None else None
-        if metric is not None and value is None:
-            message = f"{RESULT} has no {metric}"
-    if status.state == "damaged" or (status.state == "finished" and message):
-        found = tuple(dict.fromkeys(filter(None, (message, *problems))))
-        return replace(results, state="damaged", message="; ".join(found), result={})
-    rest = tuple(problem for problem in problems if problem not in message)
-    return replace(
-        results,
-        state=status.state,
-        epoch=status.epoch,
-        epochs=status.epochs,
-        message=message,
-        value=value,
-        other_problems=rest,
-    )
-
-
-def _curves(entries: Iterable[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Curve]:
-    curves: dict[str, Curve] = {name: (array("q"), array("d")) for name in names}
-    for entry in entries:
-        epoch = whole(entry, "epoch")
-        for name, (epochs, values) in curves.items():
-            value = number(entry, name)
-            if epoch is not None and value is not None:
-                epochs.append(epoch + 1)
-                values.append(100 * value)
-    return curves
+def _curve(run: Run, name: str) -> Curve:
+    points = [(entry["epoch"] + 1, 100 * entry[name]) for entry in run.metrics if entry.get(name) is not None]
+    return array("q", [epoch for epoch, _ in points]), array("d", [value for _, value in points])

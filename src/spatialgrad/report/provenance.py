@@ -24,8 +24,8 @@ ORDER = ("finished", "running", "interrupted", "waiting", "failed", "damaged")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
-    """A run that has not finished, or a run or a search with unreadable files."""
+class Problem:
+    """A run that has not finished or is damaged, or a search whose choice is."""
 
     run: str
     seed: int | str
@@ -62,11 +62,11 @@ def trained(study: StudyResults) -> str:
 def facts(study: StudyResults) -> list[tuple[str, str]]:
     """Where the numbers come from, as names and values."""
     record, environments = study.record, [run.environment for run in study.runs if run.environment]
-    versions = [each["versions"] for each in environments if isinstance(each.get("versions"), Mapping)]
+    versions = [each["versions"] for each in environments if "versions" in each]
     names = list(dict.fromkeys(name for each in versions for name in each))
     found = [
         ("Scale", SCALE_TEXTS.get(record.scale, record.scale)),
-        ("Data", _several(str(run.result["dataset"]) for run in study.runs if run.result.get("dataset"))),
+        ("Data", _several(run.result.dataset for run in study.runs if run.result is not None)),
         ("Seeds", ", ".join(map(str, record.seeds))),
         ("Runs", progress(study)),
         ("Commit", _several(_commit(each.get("commit")) for each in environments)),
@@ -101,26 +101,25 @@ def _study_run(record: StudyRecord, seeds: int, only: Sequence[str]) -> str:
     return f"spatialgrad study run {name} --scale {scale} --seeds {seeds}{selection}"
 
 
-def troubles(study: StudyResults) -> list[Trouble]:
-    """Runs that are failed, damaged, unfinished or partly unreadable, and the first of those waiting."""
-    found = [run for run in study.runs if run.state != "finished" or run.problems]
-    waiting = [run for run in found if run.state == "waiting"]
-    left = {run.name for run in waiting[MOST_WAITING:]}
-    chosen = [
-        Trouble(run=f"searches/{search.record.name}", seed="", state="damaged", progress="", message=search.problem)
+def problems(study: StudyResults) -> list[Problem]:
+    """Runs that are failed, damaged or unfinished, and the first of those that wait."""
+    unfinished = [run for run in study.runs if run.state != "finished"]
+    omitted = {run.name for run in [run for run in unfinished if run.state == "waiting"][MOST_WAITING:]}
+    searches = [
+        Problem(run=f"searches/{search.record.name}", seed="", state="damaged", progress="", message=search.problem)
         for search in study.searches
         if search.problem
     ]
-    return chosen + [
-        Trouble(
+    return searches + [
+        Problem(
             run=run.name,
             seed=run.seed,
             state=run.state,
             progress=f"{run.epoch} of {run.epochs} epochs" if run.epochs else "",
-            message="; ".join(filter(None, (run.message, *run.problems))),
+            message=run.message,
         )
-        for run in found
-        if run.name not in left
+        for run in unfinished
+        if run.name not in omitted
     ]
 
 
@@ -133,12 +132,11 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return (f"{processes} × " if isinstance(processes, int) and processes > 1 else "") + where + threads
 
 
-def _commit(commit: Any) -> str:
+def _commit(commit: str | None) -> str:
     if not commit:
         return "installed package, no commit"
-    text = str(commit)
-    changed = text.endswith("-changed")
-    return text.removesuffix("-changed")[:12] + (" with local changes" if changed else "")
+    changed = " with local changes" if commit.endswith("-changed") else ""
+    return f"{commit.removesuffix('-changed')[:12]}{changed}"
 
 
 def _dates(runs: Iterable[RunResults]) -> str:

@@ -2,77 +2,81 @@
 
 from __future__ import annotations
 
+import statistics
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from spatialgrad.report.examples import Examples
-from spatialgrad.report.reading import number
-from spatialgrad.report.scalings_log import ScalingsLog
 from spatialgrad.studies.record import StudyRecord
 from spatialgrad.studies.status import State
 from spatialgrad.studies.study import Arm, Point, Search
-from spatialgrad.train.result import PHASES
+from spatialgrad.train.result import Result, StepSeconds
+from spatialgrad.train.run import Run
 
 Curve: TypeAlias = tuple["array[int]", "array[float]"]
 """Epochs (from 1) and values in per cent; arrays, as a study has very many of them."""
+Matrix: TypeAlias = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scalings:
+    """G of every layer at one update, and the S that it was made from."""
+
+    epoch: int
+    layers: Mapping[str, Matrix]
+    dependence: Mapping[str, Matrix] = field(default_factory=dict)
+    """S by layer, where it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResults:
     """One run: its state, and what it has written so far."""
 
-    folder: Path
     name: str
     """The folder, relative to the study's."""
     seed: int
     state: State
+    open: Callable[[], Run]
+    """Opens the run again, for what is too large to be kept here."""
+    folder: Path | None = None
+    """None for an archived run."""
     epoch: int = 0
     epochs: int | None = None
     message: str = ""
     """Why it failed, or which file is damaged."""
-    other_problems: tuple[str, ...] = ()
-    """Other files that could not be read; see `problems`."""
     value: float | None = None
     """The study's metric in per cent; None until the run has finished."""
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Result | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     """The study's metric on training and test images, by its name in a line of metrics."""
-    scalings: ScalingsLog = field(default_factory=lambda: ScalingsLog(None))
-    """Read when they are needed."""
+    has_scalings: bool = False
+    has_dependence: bool = False
     distances: Sequence[Mapping[str, Any]] = ()
     starts: Sequence[str] = ()
     """Times at which the run was started or resumed."""
-    examples: Examples | None = None
+    examples: Mapping[str, Any] | None = None
+    """Captions and files of the example predictions."""
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """Files that could not be read, as far as they were needed."""
-        return (*self.other_problems, *self.scalings.problems)
-
-    def quantity(self, name: str) -> float | None:
-        """A number of the result, or None."""
-        return number(self.result, name)
+    def scalings(self) -> list[Scalings]:
+        """All updates. They are by far the largest file of a run: read each time, and not kept."""
+        entries = self.open().scalings if self.has_scalings else []
+        return [
+            Scalings(epoch=each.get("epoch", 0), layers=each["scalings"], dependence=each.get("dependence", {}))
+            for each in entries
+        ]
 
     def metric(self, name: str) -> float | None:
         """A metric of the result in per cent."""
-        test = self.result.get("test")
-        value = (
-            number(self.result, name) if name in self.result else number(test if isinstance(test, dict) else {}, name)
-        )
+        if self.result is None:
+            return None
+        value = self.result.value if name == self.result.metric else self.result.test.get(name)
         return None if value is None else 100 * value
-
-    @property
-    def seconds(self) -> Mapping[str, float] | None:
-        """Seconds of each phase; None until the run has finished."""
-        phases = {phase: self.quantity(f"{phase}_seconds") for phase in PHASES}
-        known = {phase: seconds for phase, seconds in phases.items() if seconds is not None}
-        return known if len(known) == len(PHASES) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,14 +103,32 @@ class ArmResults:
         """The study's metric in per cent, by seed, of the finished runs."""
         return {run.seed: run.value for run in self.runs if run.value is not None}
 
-    def quantities(self, name: str) -> list[float]:
-        """A number of the results, for all runs that have it."""
-        return [value for run in self.runs if (value := run.quantity(name)) is not None]
+    @property
+    def results(self) -> list[Result]:
+        """The results of the finished runs."""
+        return [run.result for run in self.runs if run.result is not None]
 
     def mean(self, name: str) -> float | None:
         """The mean of a number of the results."""
-        values = self.quantities(name)
-        return sum(values) / len(values) if values else None
+        values = [getattr(result, name) for result in self.results]
+        return statistics.fmean(values) if values else None
+
+    @property
+    def step_seconds(self) -> StepSeconds | None:
+        """Time of a training step: the median over runs, from the shortest to the longest; None if not measured."""
+        steps = [result.step_seconds for result in self.results if result.step_seconds is not None]
+        if not steps:
+            return None
+        return StepSeconds(
+            median=statistics.median(each.median for each in steps),
+            low=min(each.low for each in steps),
+            high=max(each.high for each in steps),
+        )
+
+    @property
+    def memory_formats(self) -> tuple[str, ...]:
+        """The layouts of the kernels in memory, where they are known."""
+        return tuple(dict.fromkeys(result.memory_format for result in self.results if result.memory_format))
 
     @property
     def newest(self) -> RunResults | None:
@@ -149,7 +171,8 @@ class SearchResults:
     @property
     def seconds(self) -> float:
         """Total time of all its runs."""
-        return sum(run.quantity("seconds") or 0.0 for point in self.points for run in point.runs)
+        results = [run.result for point in self.points for run in point.runs if run.result is not None]
+        return sum(result.seconds for result in results)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +180,12 @@ class StudyResults:
     """A study with all its runs."""
 
     folder: Path
+    """Its folder, or the archive."""
     record: StudyRecord
     arms: tuple[ArmResults, ...]
-    searches: tuple[SearchResults, ...]
+    searches: tuple[SearchResults, ...] = ()
+    archived: bool = False
+    """Whether it is an archive, which has no folder and no weights."""
 
     @property
     def shown(self) -> tuple[ArmResults, ...]:

@@ -1,4 +1,7 @@
-"""Statistics over seeds: mean and deviation, and paired differences from a reference with their uncertainty."""
+"""Statistics over seeds: mean and deviation, and paired differences from a reference with their uncertainty.
+
+SciPy takes a second to import, and who only formats numbers does without it: it is imported when a test is made.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +65,10 @@ def summarize(values: Sequence[float]) -> Summary | None:
     """Mean and standard deviation, or None without values."""
     if not values:
         return None
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return Summary(n=1, mean=mean, std=None)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return Summary(n=len(values), mean=mean, std=math.sqrt(variance))
+    n, mean = len(values), math.fsum(values) / len(values)
+    # Not statistics.stdev, which is exact and fifty times as slow: learning curves have very many points.
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
+    return Summary(n=n, mean=mean, std=std)
 
 
 def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Comparison | None:
@@ -79,57 +81,21 @@ def compare_paired(values: Mapping[int, float], reference: Mapping[int, float]) 
     Returns:
         None if there is no common seed. If the differences do not vary, there is no test, and a note says why.
     """
+    from scipy.stats import ttest_rel
+
     seeds = sorted(values.keys() & reference.keys())
-    differences = [values[seed] - reference[seed] for seed in seeds]
-    summary = summarize(differences)
+    ours, theirs = ([each[seed] for seed in seeds] for each in (values, reference))
+    summary = summarize([a - b for a, b in zip(ours, theirs, strict=True)])
     if summary is None:
         return None
     if summary.std is None:
         return Comparison(n=1, difference=summary.mean, note="one pair: no test")
     # Differences that are equal as decimal numbers may differ in their last bits.
-    size = max(abs(number) for seed in seeds for number in (values[seed], reference[seed]))
-    if summary.std <= 1e-12 * size:
+    if summary.std <= 1e-12 * max(map(abs, (*ours, *theirs))):
         return Comparison(n=summary.n, difference=summary.mean, note="equal in all pairs: no test")
-    error, freedom = summary.std / math.sqrt(summary.n), summary.n - 1
-    half = student_quantile(CONFIDENCE, freedom) * error
-    return Comparison(
-        n=summary.n,
-        difference=summary.mean,
-        low=summary.mean - half,
-        high=summary.mean + half,
-        p=1 - student_probability(summary.mean / error, freedom),
-    )
-
-
-def student_probability(t: float, freedom: int) -> float:
-    """The probability that Student's t lies between −|t| and |t|.
-
-    A finite sum in closed form (Abramowitz and Stegun 26.7.3 and 26.7.4), because SciPy takes a second to import.
-
-    Args:
-        t: The bound.
-        freedom: Degrees of freedom, at least 1.
-    """
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = 0.0
-    for power in range(1 if odd else 0, freedom - 1, 2):
-        total += term
-        term *= cosine * cosine * (power + 1) / (power + 2)
-    return min(1.0, 2 / math.pi * (angle + sine * total) if odd else sine * total)
-
-
-def student_quantile(probability: float, freedom: int) -> float:
-    """The t for which Student's t lies between −t and t with a probability."""
-    low, high = 0.0, 1.0
-    while student_probability(high, freedom) < probability:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_probability(middle, freedom) < probability else (low, middle)
-    return high
+    test = ttest_rel(ours, theirs)
+    low, high = map(float, test.confidence_interval(CONFIDENCE))
+    return Comparison(n=summary.n, difference=summary.mean, low=low, high=high, p=float(test.pvalue))
 
 
 def correct(comparisons: Sequence[Comparison | None], pending: int = 0) -> list[Comparison | None]:
@@ -140,12 +106,9 @@ def correct(comparisons: Sequence[Comparison | None], pending: int = 0) -> list[
         pending: Number of further comparisons whose runs have not finished. They count as p = 1, so that the report of
             an unfinished study claims no more than the final one.
     """
-    tested = [index for index, each in enumerate(comparisons) if each is not None and each.p is not None]
-    corrected = list(comparisons)
-    for index, value in zip(tested, holm([_p(comparisons[index]) for index in tested], pending), strict=True):
-        each = comparisons[index]
-        corrected[index] = None if each is None else replace(each, holm=value)
-    return corrected
+    tested = [each for each in comparisons if each is not None and each.p is not None]
+    corrected = iter(holm([each.p for each in tested if each.p is not None], pending))
+    return [each if each is None or each.p is None else replace(each, holm=next(corrected)) for each in comparisons]
 
 
 def holm(p_values: Sequence[float], pending: int = 0) -> list[float]:
@@ -165,27 +128,20 @@ def holm(p_values: Sequence[float], pending: int = 0) -> list[float]:
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Pearson's correlation; None for fewer than three pairs, or if either does not vary."""
-    if len(xs) < LEAST_PAIRS:
-        return None
-    x, y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
-    spreads = [math.hypot(*(value - mean for value in values)) for values, mean in ((xs, x), (ys, y))]
-    sizes = [max(map(abs, values)) for values in (xs, ys)]
-    if any(spread <= 1e-9 * size for spread, size in zip(spreads, sizes, strict=True)):  # equal but for rounding
-        return None
-    return math.fsum((a - x) / spreads[0] * ((b - y) / spreads[1]) for a, b in zip(xs, ys, strict=True))
+    from scipy.stats import pearsonr
+
+    varies = len(xs) >= LEAST_PAIRS and _vary(xs) and _vary(ys)
+    return float(pearsonr(xs, ys).statistic) if varies else None
 
 
 def rank_correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Spearman's rank correlation; None for fewer than three pairs, or if either does not vary."""
-    return correlation(_ranks(xs), _ranks(ys))
+    from scipy.stats import spearmanr
+
+    varies = len(xs) >= LEAST_PAIRS and _vary(xs) and _vary(ys)
+    return float(spearmanr(xs, ys).statistic) if varies else None
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value; equal values share the mean of their ranks."""
-    ordered = sorted(values)
-    first = {value: ordered.index(value) for value in ordered}
-    return [first[value] + (ordered.count(value) - 1) / 2 for value in values]
-
-
-def _p(comparison: Comparison | None) -> float:
-    return 1.0 if comparison is None or comparison.p is None else comparison.p
+def _vary(values: Sequence[float]) -> bool:
+    """Whether values differ by more than rounding."""
+    return max(values) - min(values) > 1e-9 * max(map(abs, values))

@@ -90,32 +90,32 @@ def explain_verdict(verdict: Verdict, metric: str) -> str:
         verdict: Of the search.
         metric: Name of the metric.
     """
-    best, usual, equals = verdict.best, f"k = {verdict.reference:g}", verdict.equals
+    best, default, equals = verdict.best, f"k = {verdict.reference:g}", verdict.equals
     lines = [f"Best k: {best.k:g}, held-out {metric} {spread(best.summary)} % ({best.summary.n} seeds)."]
     if equals:
         lines.append(f"Indistinguishable from it: k = {', '.join(f'{k:g}' for k in equals)}.")
     over, worse = best.over_reference, [each for each in verdict.candidates if each.k not in (best.k, *equals)]
     if over is not None and over.better:
-        lines.append(f"It is better than {usual} by {described(over)}.")
+        lines.append(f"It is better than {default} by {described(over)}.")
     elif over is not None and excludes_zero(over):
         lines.append(
-            f"Its difference from {usual} is {described(over)}: too few seeds for the number of comparisons. Keep "
-            f"{usual}, or repeat the command with more --seeds."
+            f"Its difference from {default} is {described(over)}: too few seeds for the number of comparisons. Keep "
+            f"{default}, or repeat the command with more --seeds."
         )
     elif over is not None and not is_narrow(over):
         lines.append(
-            f"Its difference from {usual} is {described(over)}: {over.n} seeds leave open whether k matters. Keep "
-            f"{usual}, or repeat the command with more --seeds."
+            f"Its difference from {default} is {described(over)}: {over.n} seeds leave open whether k matters. Keep "
+            f"{default}, or repeat the command with more --seeds."
         )
     elif over is not None:
-        lines.append(f"k hardly matters here: the difference from {usual} is {described(over)}. Keep {usual}.")
+        lines.append(f"k hardly matters here: the difference from {default} is {described(over)}. Keep {default}.")
     elif not worse:
         narrow = all(each.over_reference is None or is_narrow(each.over_reference) for each in verdict.candidates)
         begin = "k hardly matters here: none" if narrow else "None"
-        lines.append(f"{begin} of the others differs clearly from {usual}. Keep {usual}.")
+        lines.append(f"{begin} of the others differs clearly from {default}. Keep {default}.")
     else:
         among = " Among the others, k hardly matters." if equals else ""
-        lines.append(f"Worse: k = {', '.join(f'{each.k:g}' for each in worse)}.{among} Keep {usual}.")
+        lines.append(f"Worse: k = {', '.join(f'{each.k:g}' for each in worse)}.{among} Keep {default}.")
     return "\n".join(lines)
 
 

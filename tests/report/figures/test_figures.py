@@ -1,40 +1,16 @@
 """Figures on their own: what is drawn, in which colours, and what is said about it."""
 
-import json
 import re
 from xml.etree import ElementTree
 
 import pytest
 
-from spatialgrad.report.figures.base import SERIES, draw, plain
-from spatialgrad.report.figures.build import FIGURES, build_figures
-from spatialgrad.report.figures.heatmap import HeatRow, diverging, heat_rows, readable_on, sequential
+from spatialgrad.plot import scaling_colours
+from spatialgrad.report.figures import FIGURES, build_figures
+from spatialgrad.report.figures.base import SERIES, HeatRow, draw, draw_heat_rows, plain
 from spatialgrad.report.load import load_results
-from support.report import arm, record, write_run
-
-
-def luminance(colour):
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(a, b):
-    high, low = sorted((luminance(a), luminance(b)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_values_can_be_read_on_every_colour():
-    colours = [diverging(value / 100, 4.0) for value in range(500)] + [sequential(i / 200) for i in range(201)]
-    assert min(contrast(colour, readable_on(colour)) for colour in colours) >= 4.5
-
-
-def test_the_colour_of_one_is_the_neutral_one_and_both_sides_differ():
-    assert diverging(1.0, 3.0) == "#f7f7f7"
-    assert diverging(0.0, 3.0) == "#2166ac"
-    assert diverging(3.0, 3.0) == diverging(9.0, 3.0) == "#b2182b"
-    red, _, blue = (int(diverging(0.5, 3.0)[i : i + 2], 16) for i in (1, 3, 5))
-    assert blue > red
+from spatialgrad.report.tables.results import build_tables
+from support.report import arm, record, write_arm, write_lines, write_run
 
 
 def test_a_drawing_has_its_own_ids_and_the_colours_of_the_page():
@@ -57,43 +33,45 @@ def test_a_drawing_has_its_own_ids_and_the_colours_of_the_page():
 
 
 def test_texts_of_drawings():
-    assert plain("a\nb\x00c\td") == "a b c d"
+    assert plain("a\nb \td") == "a b d"
     assert plain("x" * 100, 10) == "x" * 9 + "…"
-    ElementTree.fromstring(
-        heat_rows([HeatRow(title="\x01<&", matrices=[((1.0,),)], largest=2.0)], ["\ufffe\ud800<"])[0]
-    )
 
 
-def test_values_of_large_kernels_are_left_to_the_explorer():
-    small, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 3,) * 3], largest=2.0)], ["c"])
-    large, _ = heat_rows([HeatRow(title="r", matrices=[((1.25,) * 7,) * 7], largest=2.0)], ["c"])
-    missing, _ = heat_rows([HeatRow(title="r", matrices=[None], largest=2.0)], ["c"])
-    assert small.count("1.25") == 9
-    assert "1.25" not in large
-    assert large.count("<rect") == 50
-    assert ">–<" in missing
+def test_heat_maps_show_the_values_of_small_kernels():
+    norm, colours = scaling_colours([[[2.0]]])
+
+    def drawn(matrix):
+        row = HeatRow(title="<&", matrices=[matrix] * 9, norm=norm, colours=colours)
+        svg, _ = draw_heat_rows("x", [row], [f"<layer{number}" for number in range(9)], bold=["<layer3"])
+        root = ElementTree.fromstring(svg)
+        texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+        return texts, svg.count("<image")
+
+    texts, images = drawn([[1.25] * 3] * 3)
+    assert (texts.count("1.25"), images) == (81, 9)
+    assert texts.count("<&") == 2  # nine columns are two blocks
+    assert "<layer8" in texts
+    texts, images = drawn([[1.25] * 7] * 7)
+    assert ("1.25" in texts, images) == (False, 9)  # the page shows them when a layer is selected
+    texts, images = drawn(None)
+    assert (texts.count("–"), images) == (9, 0)
 
 
 @pytest.fixture
 def equivalence(tmp_path):
     arms = [arm(key, key, {"Model": "VGG-11"}, (0,), note=key) for key in ("float64", "float32")]
     for each, size in zip(arms, (1e-15, 1e-6), strict=True):
-        folder = tmp_path / each.runs[0].folder
-        folder.mkdir(parents=True)
+        write_arm(tmp_path, each, [1.0], metric="distance")
         lines = [
             {"step": step, "distance": size * step, "loss_branched": 2.0, "loss_scaled": 2.0 + size * step}
             for step in range(1000)
         ]
-        (folder / "distances.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (folder / "config.json").write_text(json.dumps({"budget": {"epochs": 1}}))
-        (folder / "result.json").write_text(json.dumps({"value": 1.0, "metric": "distance"}))
+        write_lines(tmp_path / each.runs[0].folder / "distances.jsonl", lines)
     record(arms, seeds=(0,), metric="distance", figures=("distances",)).write(tmp_path)
     return tmp_path
 
 
 def test_distances(equivalence):
-    from spatialgrad.report.tables.results import build_tables
-
     study = load_results(equivalence)
     (figure,) = build_figures(study, "f")
     assert "float64, seed 0: 1.0e-12 after step 999" in figure.alt
@@ -118,7 +96,7 @@ def test_bands_are_over_seeds_and_finished_runs_come_first(tmp_path):
 
 def test_a_single_search_and_one_over_many_values(searched):
     (figure,) = [each for each in build_figures(load_results(searched), "f") if each.name == "search"]
-    assert figure.svg.count("stroke-width") == 1  # one best
+    assert figure.svg.count("var(--series-1)") == 1  # one best
     assert "14 of 16 points" in figure.caption
 
 

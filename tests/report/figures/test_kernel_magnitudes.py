@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.report.figures.kernel_magnitudes import kernel_magnitude, magnitudes_of_run
+from spatialgrad.report.figures.kernels import kernel_magnitude, magnitudes_of_run
 from spatialgrad.torch_utils.modules import named_convolutions
-from spatialgrad.train import CheckpointError, load_model
+from spatialgrad.train import CheckpointError, Run, load_model
 from spatialgrad.train.checkpoint import save_checkpoint
 from support.training import quietly, tiny
 
@@ -35,15 +35,14 @@ def test_a_kernel_of_zeros_is_even():
 def test_only_convolutions_with_several_positions(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     save_checkpoint(tmp_path, {"model": model.state_dict(), "step": 0, "epoch": 0, "batch": 0})
-    assert list(magnitudes_of_run(tmp_path)) == ["0"]
+    assert list(magnitudes_of_run(Run.open(tmp_path))) == ["0"]
 
 
 def test_a_run_and_its_network_agree(tmp_path):
     quietly(tiny(tmp_path, "sgs", epochs=1))
     expected = {
-        name: tuple(map(tuple, kernel_magnitude(conv.weight).tolist()))
-        for name, conv in named_convolutions(load_model(tmp_path)).items()
+        name: kernel_magnitude(conv.weight).tolist() for name, conv in named_convolutions(load_model(tmp_path)).items()
     }
-    assert magnitudes_of_run(tmp_path) == expected
+    assert magnitudes_of_run(Run.open(tmp_path)) == expected
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
-        magnitudes_of_run(tmp_path / "elsewhere")
+        magnitudes_of_run(Run.open(tmp_path / "elsewhere"))

@@ -6,16 +6,14 @@ import math
 import pytest
 import torch
 
-from spatialgrad.report.figures.build import build_figures
-from spatialgrad.report.figures.centre_share import observed, share_of_centre
-from spatialgrad.report.figures.dependence import by_distance, over_distance
-from spatialgrad.report.figures.kernel_magnitudes import magnitudes_of_run
-from spatialgrad.report.figures.kernel_similarity import similarity
-from spatialgrad.report.figures.layers import thirds
+from spatialgrad.report.figures import build_figures
+from spatialgrad.report.figures.kernels import magnitudes_of_run, similarity
+from spatialgrad.report.figures.scalings import by_distance, observe, over_distance, thirds
 from spatialgrad.report.load import load_results
-from spatialgrad.report.scalings_log import Scalings
+from spatialgrad.report.results import Scalings
 from spatialgrad.train.checkpoint import save_checkpoint
-from support.report import arm, record, write_run
+from spatialgrad.train.run import Run
+from support.report import arm, record, write_lines, write_run
 
 LAYERS = [("stem", 7), *((f"layers.{index}", 3) for index in range(8))]
 
@@ -28,24 +26,11 @@ def focused(value):
 
 def study(folder, *figures):
     arms = [arm("base", "Baseline", {"Model": "M"}, (0,), reference=True)]
-    arms.append(arm("sgs", "SGS", {"Model": "M"}, (0,), method="sgs"))
+    arms.append(arm("sgs", "SGS", {"Model": "M"}, (0,), method="sgs", epochs=6))
     write_run(folder / "runs/base/seed0", 0.5)
-    write_run(folder / "runs/sgs/seed0", 0.5, epochs=6, layers=LAYERS)
+    write_run(folder / "runs/sgs/seed0", 0.5, epochs=6, layers=LAYERS, method="sgs")
     record(arms, seeds=(0,), figures=figures).write(folder)
     return load_results(folder)
-
-
-def test_the_share_of_the_centre():
-    assert share_of_centre(focused(1.0)) == pytest.approx(100 / 9)
-    assert share_of_centre(focused(4.5)) == pytest.approx(50)
-    # Of a large kernel, only the central 3×3 positions count.
-    large = [[0.1] * 7 for _ in range(7)]
-    for i in (2, 3, 4):
-        for j in (2, 3, 4):
-            large[i][j] = focused(4.5)[i - 2][j - 2]
-    assert share_of_centre(tuple(map(tuple, large))) == pytest.approx(50)
-    assert share_of_centre(((1.0, 2.0, 1.0),)) == pytest.approx(50)
-    assert share_of_centre(((0.0,) * 3,) * 3) == 0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +53,7 @@ def test_observations(first, last, words):
         Scalings(epoch=epoch, layers={str(place): focused(value) for place, value in enumerate(values)})
         for epoch, values in enumerate((first, last))
     ]
-    assert words in observed(updates)
+    assert words in observe(updates)
 
 
 def test_the_centre_share_of_a_study(tmp_path):
@@ -112,13 +97,9 @@ def test_dependence_needs_a_measurement(tmp_path):
     there = study(tmp_path, "dependence")
     path = tmp_path / "runs/sgs/seed0/scalings.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({**line, "dependence": {"stem": "?"}}) + "\n" for line in lines))
-    there = load_results(there.folder)
-    (figure,) = build_figures(there, "f")
+    write_lines(path, [{**line, "dependence": {}} for line in lines])
+    (figure,) = build_figures(load_results(there.folder), "f")
     assert "no data: all runs have finished without it" in figure.alt
-    (run,) = there.shown[1].runs
-    assert "scalings.jsonl has no matrix for stem" in run.problems
-    assert run.scalings
 
 
 def test_similarity_by_hand():
@@ -137,7 +118,7 @@ def test_similarity_of_a_study(tmp_path):
     last = json.loads((tmp_path / "runs/sgs/seed0/scalings.jsonl").read_text().splitlines()[-1])["scalings"]
     (figure,) = build_figures(load_results(there.folder), "f")
     for key, name in (("sgs", "SGS"), ("base", "Baseline")):
-        magnitudes = magnitudes_of_run(tmp_path / f"runs/{key}/seed0")
+        magnitudes = magnitudes_of_run(Run.open(tmp_path / f"runs/{key}/seed0"))
         pairs = [torch.tensor([last[layer], magnitudes[layer]]).flatten(1) for layer, _ in LAYERS]
         mean = sum(float(torch.corrcoef(pair)[0, 1]) for pair in pairs) / len(pairs)
         assert f"G of SGS and |W| of {name}: mean {mean:+.2f} over 9 layers".replace("-0.", "−0.") in figure.alt

@@ -11,14 +11,15 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree import ElementTree
 
-from spatialgrad.report.examples import Examples
-from spatialgrad.report.results import ArmResults, RunResults, StudyResults
+from spatialgrad.plot import shorten_name, show_matrix
+from spatialgrad.report.results import ArmResults, Matrix, RunResults, StudyResults
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0509a", "#8a6d00", "#3f9fd8", "#767676", "#882255")
 """Colours that colour-blind readers can tell apart; the page has brighter ones for dark mode."""
@@ -26,6 +27,10 @@ INK, FAINT = "#010203", "#c1c2c3"
 """Placeholders for the page's colours of text and grid lines."""
 NO_DATA = "No data yet."
 SVG = "http://www.w3.org/2000/svg"
+BOX, STEP, HEAD, SIDE, MOST_IN_A_ROW = 0.95, 1.15, 0.3, 1.5, 8
+"""Of heat maps: side of a matrix in inches; in units of it, the distance of two, the space above and left of them."""
+
+T = TypeVar("T")
 
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
@@ -40,6 +45,27 @@ class Key:
     """Index of the colour."""
     shape: str = "line"
     """line, dashed or block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmExamples:
+    """Example predictions of an arm."""
+
+    name: str
+    examples: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Caption and pictures, each with its title and the PNG file as a data URI."""
+    legend: tuple[tuple[str, str], ...]
+    """Class names and their colours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatRow:
+    """A row of matrices with their colour scale."""
+
+    title: str
+    matrices: Sequence[Matrix | None]
+    norm: Normalize
+    colours: Colormap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +84,7 @@ class PageFigure:
     legend: tuple[Key, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     """For the interactive part of the page."""
-    examples: tuple[tuple[str, Examples], ...] = ()
-    """Examples with the name of their arm."""
+    examples: tuple[ArmExamples, ...] = ()
 
 
 def no_data(name: str, title: str, why: str) -> PageFigure:
@@ -142,6 +167,48 @@ def adopt(svg: str, prefix: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
+def draw_heat_rows(
+    prefix: str, rows: Sequence[HeatRow], names: Sequence[str], *, title: str = "", bold: Sequence[str] = ()
+) -> tuple[str, float]:
+    """Rows of matrices under the names of their columns; many columns are split into blocks.
+
+    Args:
+        prefix: Prefix of all ids, unique within the page.
+        rows: Each with a matrix or None for each column.
+        names: Of the columns.
+        title: Above the drawing.
+        bold: Names to print in bold.
+
+    Returns:
+        The SVG element and its width in points.
+    """
+    blocks = -(-len(names) // MOST_IN_A_ROW)
+    length = -(-len(names) // blocks)  # blocks of nearly equal length
+    width, height = SIDE + STEP * length, (HEAD + STEP * len(rows)) * blocks
+    size = (BOX * width, BOX * height + (0.25 if title else 0))
+
+    def paint(axes: Sequence[Axes]) -> None:
+        (ax,) = axes
+        ax.set_title(plain(title, 100), loc="left", fontweight="bold")
+        for index, name in enumerate(names):
+            block, place = divmod(index, length)
+            x, top = STEP * place, block * (HEAD + STEP * len(rows))
+            weight = "bold" if name in bold else "normal"
+            ax.text(x + 0.5, top + HEAD - 0.08, shorten_name(plain(name, 200)), size=7, weight=weight, ha="center")
+            for line, row in enumerate(rows):
+                y, matrix = top + HEAD + STEP * line, row.matrices[index]
+                if matrix is None:
+                    ax.text(x + 0.5, y + 0.5, "–", ha="center", va="center")
+                else:
+                    show_matrix(ax, matrix, row.norm, row.colours, corner=(x, y))
+                if place == 0:
+                    ax.text(-0.1, y + 0.5, plain(row.title, 20), size=8, ha="right", va="center")
+        ax.set(xlim=(-SIDE, width - SIDE), ylim=(height, 0), aspect="equal")
+        ax.axis("off")
+
+    return draw(prefix, size, (1, 1), paint), 72 * size[0]
+
+
 def grid(
     number: int, *, columns: int = 3, panel: tuple[float, float] = (2.5, 2.0)
 ) -> tuple[tuple[int, int], tuple[float, float]]:
@@ -155,9 +222,16 @@ def grid(
     return (rows, columns), (panel[0] * factor * columns, panel[1] * (1 + factor) / 2 * rows)
 
 
+def evenly(values: Sequence[T], most: int) -> list[T]:
+    """At most so many values: the first, the last, and some evenly in between."""
+    if len(values) <= most:
+        return list(values)
+    return [values[round(index * (len(values) - 1) / (most - 1))] for index in range(most)]
+
+
 def plain(text: str, length: int = 60) -> str:
-    """A text for a drawing: one line of limited length without control characters."""
-    line = re.sub(r"[^\S ]+|[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", " ", text)
+    """A text for a drawing: one line of limited length."""
+    line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
@@ -176,7 +250,7 @@ def group_title(group: Sequence[str]) -> str:
     return plain(" · ".join(group), 40)
 
 
-def speaking(parts: Sequence[str], most: int = 12) -> str:
+def join_limited(parts: Sequence[str], most: int = 12) -> str:
     """Parts of a sentence joined; only the first ones if there are many."""
     more = f"; and {len(parts) - most} more" if len(parts) > most else ""
     return "; ".join(parts[:most]) + more

@@ -13,12 +13,12 @@ from spatialgrad.report.figures.base import (
     draw,
     grid,
     group_title,
+    join_limited,
     plain,
     series_of,
-    speaking,
 )
-from spatialgrad.report.results import StudyResults
-from spatialgrad.report.statistics import summarize
+from spatialgrad.report.results import ArmResults, StudyResults
+from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 from spatialgrad.report.tables.cost import time_unit
 from spatialgrad.train.result import PHASES
@@ -30,79 +30,64 @@ PHASE_SERIES = {"training": 6, "evaluation": 5, "update": 1, "checkpoint": 4}
 def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
     """The metric against training cost, measured and published."""
     series, metric = series_of(study), metric_name(study.record.metric)
-    ours = {
-        group: [(arm, seconds, summary) for arm in arms if (seconds := study.seconds(arm)) is not None
-                and (summary := summarize(list(arm.values.values()))) is not None]
-        for group, arms in study.groups.items()
-    }  # fmt: skip
-    printed = {
-        group: [(arm, each) for arm in arms for each in arm.record.published if each.cost is not None]
-        for group, arms in study.groups.items()
-    }
-    if not any(ours.values()):
+    ours: dict[tuple[str, ...], list[tuple[ArmResults, float, Summary]]] = {}
+    for group, arms in study.groups.items():
+        for arm in arms:
+            seconds, summary = study.seconds(arm), summarize(list(arm.values.values()))
+            if seconds is not None and summary is not None:
+                ours.setdefault(group, []).append((arm, seconds, summary))
+    if not ours:
         return None
-    beside = any(printed.values())
     time, factor = time_unit([seconds for points in ours.values() for _, seconds, _ in points])
-    groups = [group for group, points in ours.items() if points]
-    spoken: list[str] = []
+    printed = {
+        group: [(arm, each) for arm in study.groups[group] for each in arm.record.published if each.cost is not None]
+        for group in ours
+    }
+    beside = any(printed.values())
+
+    def point(ax: Any, arm: ArmResults, x: float, mean: float, std: float | None, *, hollow: bool = False) -> None:
+        number = series[arm.label]
+        fill = "none" if hollow else colour(number)
+        marker = MARKERS[number % len(MARKERS)]
+        ax.errorbar(x, mean, yerr=std, fmt=marker, color=colour(number), mfc=fill, ms=6, capsize=2, lw=1)
 
     def paint(axes: Sequence[Any]) -> None:
-        step = 2 if beside else 1
-        for index, group in enumerate(groups):
-            ax = axes[index * step]
+        places = iter(axes)
+        for group, points in ours.items():
+            ax = next(places)
             ax.set_title(f"{group_title(group)} (ours)".strip() if beside else group_title(group))
-            for arm, seconds, summary in ours[group]:
-                number = series[arm.label]
-                ax.errorbar(
-                    seconds * factor,
-                    summary.mean,
-                    yerr=summary.std,
-                    fmt=MARKERS[number % len(MARKERS)],
-                    color=colour(number),
-                    ms=6,
-                    capsize=2,
-                    lw=1,
-                )
-                spoken.append(f"{arm.name} {summary.mean:.2f} % in {seconds * factor:.3g} {time}")
-            ax.set_xlabel(f"{time} per run")
-            ax.set_ylabel(f"{metric} (%)")
+            for arm, seconds, summary in points:
+                point(ax, arm, seconds * factor, summary.mean, summary.std)
+            ax.set(xlabel=f"{time} per run", ylabel=f"{metric} (%)")
+            if beside:
+                ax = next(places)
+                measured = next((arm.record.published_for for arm, _ in printed[group]), "")
+                ax.set_title(f"{plain(measured, 40) or group_title(group)} (published)".strip())
+                for arm, each in printed[group]:
+                    point(ax, arm, each.cost or 0.0, each.mean, each.std, hollow=each.source != "paper")
+                ax.set_xlabel(study.record.cost_unit or "published cost")
+        for ax in places:
+            ax.set_visible(False)
+        for ax in axes:
             ax.margins(0.2)
             ax.set_xlim(left=0)
-            if beside:
-                right = axes[index * step + 1]
-                measured = next((arm.record.published_for for arm, _ in printed[group]), "")
-                right.set_title(f"{plain(measured, 40) or group_title(group)} (published)".strip())
-                for arm, each in printed[group]:
-                    number = series[arm.label]
-                    right.errorbar(
-                        each.cost,
-                        each.mean,
-                        yerr=each.std,
-                        fmt=MARKERS[number % len(MARKERS)],
-                        color=colour(number),
-                        mfc=colour(number) if each.source == "paper" else "none",
-                        ms=6,
-                        capsize=2,
-                        lw=1,
-                    )
-                right.set_xlabel(study.record.cost_unit or "published cost")
-                right.margins(0.2)
-                right.set_xlim(left=0)
-        for ax in axes[len(groups) * step :]:
-            ax.set_visible(False)
 
-    shape, size = grid(len(groups) * (2 if beside else 1), columns=2 if beside else 3, panel=(2.5, 2.1))
-    svg = draw(prefix, size, shape, paint)
-    caption = "Error bars: ± one standard deviation." + (
+    shape, size = grid(len(ours) * (2 if beside else 1), columns=2 if beside else 3, panel=(2.5, 2.1))
+    described = [
+        f"{arm.name} {summary.mean:.2f} % in {seconds * factor:.3g} {time}"
+        for points in ours.values()
+        for arm, seconds, summary in points
+    ]
+    caption = "Wall-clock time. Error bars: ± one standard deviation." + (
         " Hollow: quoted by the paper from another one. Times measured on different machines are not comparable."
         * beside
     )
     return PageFigure(
         name="cost",
         title=f"{capital(metric)} against training cost",
-        alt=f"Points of {metric} over {time} per run. {speaking(spoken)}.",
+        alt=f"Points of {metric} over {time} per run. {join_limited(described)}.",
         caption=caption,
-        svg=svg,
+        svg=draw(prefix, size, shape, paint),
         width=72 * size[0],
         legend=tuple(Key(label=label, series=index, shape="block") for label, index in series.items()),
     )
@@ -110,12 +95,11 @@ def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
 
 def overhead(study: StudyResults, prefix: str) -> PageFigure | None:
     """Time of every phase, arm by arm."""
-    rows: list[tuple[str, dict[str, float]]] = []
-    for arm in study.shown:
-        measured = [run.seconds for run in arm.runs if run.seconds is not None]
-        if measured:
-            means = {phase: sum(each[phase] for each in measured) / len(measured) for phase in PHASES}
-            rows.append((arm.name, means))
+    rows = [
+        (arm.name, {phase: arm.mean(f"{phase}_seconds") or 0.0 for phase in PHASES})
+        for arm in study.shown
+        if arm.results
+    ]
     if not rows:
         return None
     largest = max(sum(means.values()) for _, means in rows)
@@ -138,7 +122,7 @@ def overhead(study: StudyResults, prefix: str) -> PageFigure | None:
         ax.set_xlabel(f"{name} per run")
 
     size = (7.2, 0.62 + 0.3 * len(rows))
-    spoken = [
+    described = [
         f"{label} {sum(means.values()):.1f} s, of which "
         + ", ".join(f"{phase} {100 * means[phase] / max(sum(means.values()), 1e-9):.1f} %" for phase in PHASES)
         for label, means in rows
@@ -146,8 +130,8 @@ def overhead(study: StudyResults, prefix: str) -> PageFigure | None:
     return PageFigure(
         name="overhead",
         title="Overhead",
-        alt=f"Bars of the time per run. {speaking(spoken)}.",
-        caption="Means over finished runs. Scaling is the time of the method's updates, including branch growth.",
+        alt=f"Bars of the time per run. {join_limited(described)}.",
+        caption="Wall-clock time, means over finished runs. Updates measure scalings or grow branches.",
         svg=draw(prefix, size, (1, 1), paint),
         width=72 * size[0],
         legend=tuple(Key(label=phase, series=PHASE_SERIES[phase], shape="block") for phase in PHASES),

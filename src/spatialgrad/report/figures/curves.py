@@ -11,13 +11,13 @@ from spatialgrad.report.figures.base import (
     PageFigure,
     colour,
     draw,
+    evenly,
     grid,
     group_title,
+    join_limited,
     relevant_runs,
     series_of,
-    speaking,
 )
-from spatialgrad.report.reading import number
 from spatialgrad.report.results import ArmResults, RunResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import metric_name
@@ -37,7 +37,7 @@ def learning_curves(study: StudyResults, prefix: str) -> PageFigure | None:
     }
     if not groups:
         return None
-    spoken: list[str] = []
+    described: list[str] = []
     trained = False
 
     def paint(axes: Sequence[Any]) -> None:
@@ -58,9 +58,8 @@ def learning_curves(study: StudyResults, prefix: str) -> PageFigure | None:
                     ax.fill_between(epochs, low, high, color=shade, alpha=0.2, lw=0)
                     last = summaries[-1]
                     spread = "" if last.std is None else f" ± {last.std:.2f}"
-                    spoken.append(
-                        f"{arm.name} {last.mean:.2f}{spread} % after epoch {epochs[-1]} ({last.n} {_seeds(last.n)})"
-                    )
+                    seeds = f"{last.n} seed{'' if last.n == 1 else 's'}"
+                    described.append(f"{arm.name} {last.mean:.2f}{spread} % after epoch {epochs[-1]} ({seeds})")
             ax.xaxis.get_major_locator().set_params(integer=True)
         for ax in axes[len(groups) :]:
             ax.set_visible(False)
@@ -77,7 +76,8 @@ def learning_curves(study: StudyResults, prefix: str) -> PageFigure | None:
     return PageFigure(
         name="learning-curves",
         title="Learning curves",
-        alt=f"Curves of the {metric_name(metric)} over epochs. Last evaluation: {speaking(spoken) or 'none yet'}.",
+        alt=f"Curves of the {metric_name(metric)} over epochs. Last evaluation: "
+        f"{join_limited(described) or 'none yet'}.",
         caption=caption,
         svg=svg,
         width=72 * size[0],
@@ -90,7 +90,7 @@ def distances(study: StudyResults, prefix: str) -> PageFigure | None:
     arms = [arm for arm in study.shown if any(_distances(run) for run in arm.runs)]
     if not arms:
         return None
-    spoken: list[str] = []
+    described: list[str] = []
 
     def paint(axes: Sequence[Any]) -> None:
         (ax,) = axes
@@ -102,7 +102,7 @@ def distances(study: StudyResults, prefix: str) -> PageFigure | None:
                 points = _distances(run)
                 if points:
                     ax.plot(*zip(*points, strict=True), color=colour(index), lw=1.4)
-                    spoken.append(f"{arm.name}, seed {run.seed}: {points[-1][1]:.1e} after step {points[-1][0]:.0f}")
+                    described.append(f"{arm.name}, seed {run.seed}: {points[-1][1]:.1e} after step {points[-1][0]:.0f}")
         ax.set_xlabel("step")
         ax.set_ylabel("relative distance between kernels")
 
@@ -111,7 +111,7 @@ def distances(study: StudyResults, prefix: str) -> PageFigure | None:
     return PageFigure(
         name="distances",
         title="Distance between the branched and the scaled network",
-        alt=f"Distance over steps on a logarithmic scale. {speaking(spoken)}.",
+        alt=f"Distance over steps on a logarithmic scale. {join_limited(described)}.",
         caption="One line per seed. In exact arithmetic the distance of a scaled network is 0; the curves show "
         "rounding errors, which training amplifies.",
         svg=svg,
@@ -126,7 +126,7 @@ def _curve(arm: ArmResults, name: str) -> dict[int, Summary]:
     for run in relevant_runs(arm):
         for epoch, value in zip(*run.curves.get(name, ((), ())), strict=True):
             values.setdefault(epoch, []).append(value)
-    summaries = {epoch: summarize(values[epoch]) for epoch in _thinned(sorted(values))}
+    summaries = {epoch: summarize(values[epoch]) for epoch in evenly(sorted(values), LARGEST_STEPS)}
     return {epoch: summary for epoch, summary in summaries.items() if summary is not None}
 
 
@@ -135,18 +135,7 @@ def _power_of_ten(value: float) -> str:
     return "10" + str(exponent).translate(SUPERSCRIPT) if value > 0 else ""
 
 
-def _seeds(number: int) -> str:
-    return "seed" if number == 1 else "seeds"
-
-
 def _distances(run: RunResults) -> list[tuple[float, float]]:
-    pairs = [(number(entry, "step"), number(entry, "distance")) for entry in run.distances]
+    pairs = [(entry["step"], entry["distance"]) for entry in run.distances]
     # A logarithmic scale has no 0, and the networks start equal.
-    return [(step, distance) for step, distance in _thinned(pairs) if step is not None and distance]
-
-
-def _thinned(values: Sequence[Any]) -> list[Any]:
-    if len(values) <= LARGEST_STEPS:
-        return list(values)
-    stride = (len(values) - 1) / (LARGEST_STEPS - 1)
-    return [values[round(index * stride)] for index in range(LARGEST_STEPS)]
+    return [(step, distance) for step, distance in evenly(pairs, LARGEST_STEPS) if distance]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from spatialgrad.report.figures.base import INK, Key, PageFigure, colour, draw, plain, series_of, speaking
+from spatialgrad.report.figures.base import INK, Key, PageFigure, colour, draw, join_limited, plain, series_of
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison
 from spatialgrad.report.tables.cells import metric_name, signed
@@ -39,11 +40,11 @@ def gains(study: StudyResults, prefix: str) -> PageFigure | None:
         ax.grid(axis="y", visible=False)
         ax.set_xlabel(f"difference in {metric_name(study.record.metric)} (points)")
 
-    spoken = [f"{label} {_described(comparison)}" for label, (_, comparison) in zip(labels, rows, strict=True)]
+    described = [f"{label} {_described(comparison)}" for label, (_, comparison) in zip(labels, rows, strict=True)]
     return PageFigure(
         name="gains",
         title="Differences",
-        alt=f"Differences with their 95 % intervals: {speaking(spoken)}.",
+        alt=f"Differences with their 95 % intervals: {join_limited(described)}.",
         caption=f"{PAIRED} A filled point is significant after Holm's correction for all comparisons of the study.",
         svg=draw(prefix, (6.4, 0.9 + ROW * len(rows)), (1, 1), paint),
         width=6.4 * 72,
@@ -80,16 +81,50 @@ def gain_map(study: StudyResults, prefix: str) -> PageFigure | None:
         ax.set_ylabel(plain(names[0]).lower())
         ax.grid(visible=False)
 
-    spoken = [f"{' × '.join(arm.group)}: {_described(comparison)}" for arm, comparison in found]
+    described = [f"{' × '.join(arm.group)}: {_described(comparison)}" for arm, comparison in found]
     return PageFigure(
         name="gain-map",
         title=f"Difference by {names[0].lower()} and {names[1].lower()}",
-        alt=f"Differences in points by {' and '.join(names).lower()}: {speaking(spoken)}.",
+        alt=f"Differences in points by {' and '.join(names).lower()}: {join_limited(described)}.",
         caption=f"Differences in {metric_name(study.record.metric)}, in points. {PAIRED} Bold: significant after "
         "Holm's correction for all comparisons of the study.",
         svg=draw(prefix, (1.2 + 1.5 * len(columns), 0.9 + 0.75 * len(rows)), (1, 1), paint),
         width=(1.2 + 1.5 * len(columns)) * 72,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainPoint:
+    """A comparison with plain training, for `paint_gain_by_fit`."""
+
+    dataset: str
+    training: float
+    """Accuracy of plain training on its training images at the end, in per cent."""
+    comparison: Comparison
+
+
+def paint_gain_by_fit(ax: Any, points: Sequence[GainPoint], colours: Sequence[str]) -> None:
+    """Draw the gain over the accuracy of plain training on its training images, one point per comparison.
+
+    Args:
+        ax: Axes of matplotlib.
+        points: The comparisons.
+        colours: One per data set, in the order of their first points; used again if there are more data sets.
+    """
+    ax.axhline(0, color=ax.spines["bottom"].get_edgecolor(), lw=0.8)
+    datasets = list(dict.fromkeys(point.dataset for point in points))
+    for index, dataset in enumerate(datasets):
+        hue = colours[index % len(colours)]
+        for point in points:
+            if point.dataset != dataset:
+                continue
+            each = point.comparison
+            if each.low is not None and each.high is not None:
+                ax.plot([point.training] * 2, [each.low, each.high], color=hue, lw=1.5, alpha=0.6)
+            ax.plot(point.training, each.difference, "o", color=hue, ms=5.5, mfc=hue if each.supported else "none")
+        ax.plot([], [], "o", color=hue, label=dataset)
+    ax.set(xlabel="accuracy of plain training on its training images (%)", ylabel="gain (points, 95 % interval)")
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _compared(study: StudyResults) -> list[tuple[ArmResults, Comparison]]:

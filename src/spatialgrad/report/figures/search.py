@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
-from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, plain, speaking
-from spatialgrad.report.figures.heatmap import opening, readable_on, sequential
+from spatialgrad.plot import readable_on
+from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, join_limited, plain
 from spatialgrad.report.results import ArmResults, SearchResults, StudyResults
 from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.report.tables.cells import capital, metric_name
 
-USUAL_K = 5.0
+DEFAULT_K = 5.0
+NORMALISED, POINTS = "gain, relative to k = 5", "points above the baseline"
 Curve = list[tuple[float, Summary]]
 
 
@@ -48,14 +48,16 @@ def k_curve(study: StudyResults, prefix: str) -> PageFigure | None:
             ax.set_ylabel(unit)
 
     size = (5.4 if len(units) == 1 else 7.4, 3.0)
-    spoken = [f"{name}: " + ", ".join(f"k = {k:g} {each.mean:.2f}" for k, each in points) for name, points, _ in curves]
+    described = [
+        f"{name}: " + ", ".join(f"k = {k:g} {each.mean:.2f}" for k, each in points) for name, points, _ in curves
+    ]
     caption = "0: the baseline; 1: k = 5. Error bars: ± one standard deviation over seeds."
     if POINTS in units:
         caption += " Where k = 5 does not exceed the baseline, the difference from the baseline is shown in points."
     return PageFigure(
         name="k-curve",
         title="Choice of k",
-        alt=f"Curves over k; {', '.join(units)}. {speaking(spoken)}.",
+        alt=f"Curves over k; {', '.join(units)}. {join_limited(described)}.",
         caption=caption,
         svg=draw(prefix, size, (1, len(units)), paint),
         width=72 * size[0],
@@ -63,52 +65,50 @@ def k_curve(study: StudyResults, prefix: str) -> PageFigure | None:
     )
 
 
-NORMALISED, POINTS = "gain, relative to k = 5", "points above the baseline"
-
-
 def search(study: StudyResults, prefix: str) -> PageFigure | None:
     """Every search: a heat map over two fields, bars otherwise."""
     known = [each for each in study.searches if each.best is not None]
     if not known:
         return None
-    parts, spoken, width = [], [], 0.0
-    for each in known:
-        svg, own = _heat(each) if len(each.record.fields) == 2 else _bars(each)
-        parts.append(svg)
-        width = max(width, own)
-        best = each.best
-        if best is not None:
-            spoken.append(f"{each.record.name}: best {_values(best.record.values)} with {best.value:.2f} %")
+    described = [
+        f"{each.record.name}: best {_values(each.best.record.values)} with {each.best.value:.2f} %"
+        for each in known
+        if each.best is not None
+    ]
+    heights = [0.9 + (0.55 if len(each.record.fields) == 2 else 0.27) * _num_rows(each) for each in known]
+
+    def paint(axes: Sequence[Any]) -> None:
+        for ax, each in zip(axes, known, strict=True):
+            ax.set_title(plain(each.record.name), loc="left", fontweight="bold")
+            (_paint_map if len(each.record.fields) == 2 else _paint_bars)(ax, each)
+
     kinds = dict.fromkeys("Heat map" if len(each.record.fields) == 2 else "Bars" for each in known)
     done = sum(point.value is not None for each in known for point in each.points)
     total, metric = sum(len(each.points) for each in known), metric_name(study.record.metric)
     return PageFigure(
         name="search",
         title="Search",
-        alt=f"{' and '.join(kinds)} of the held-out {metric} over the searched values. {speaking(spoken)}.",
+        alt=f"{' and '.join(kinds)} of the held-out {metric} over the searched values. {join_limited(described)}.",
         caption=f"{capital(metric)} in per cent on held-out training images; {done} of {total} points. The best "
         "one is framed.",
-        svg="".join(parts),
-        width=width,
+        svg=draw(prefix, (6.4, sum(heights)), (len(known), 1), paint, height_ratios=heights),
+        width=72 * 6.4,
     )
 
 
 def _points(arms: Sequence[ArmResults]) -> Curve:
     points = []
     for arm in arms:
-        config = arm.record.config
-        if config.method.name != "sgs":
-            continue
-        summary = summarize(list(arm.values.values()))
-        if summary is not None:
+        summary, config = summarize(list(arm.values.values())), arm.record.config
+        if summary is not None and config.method.name == "sgs":
             points.append((config.scaling.k, summary))
     return sorted(points, key=lambda point: point[0]) if len({k for k, _ in points}) > 1 else []
 
 
 def _normalised(points: Curve, base: float) -> tuple[Curve, str]:
-    usual = next((each.mean for k, each in points if k == USUAL_K), base)
+    default = next((each.mean for k, each in points if k == DEFAULT_K), base)
     # Dividing by a loss would turn the curve upside down.
-    unit, scale = (NORMALISED, usual - base) if usual > base else (POINTS, 1.0)
+    unit, scale = (NORMALISED, default - base) if default > base else (POINTS, 1.0)
     scaled = [
         (k, Summary(n=s.n, mean=(s.mean - base) / scale, std=None if s.std is None else s.std / scale))
         for k, s in points
@@ -116,69 +116,54 @@ def _normalised(points: Curve, base: float) -> tuple[Curve, str]:
     return scaled, unit
 
 
-def _heat(each: SearchResults) -> tuple[str, float]:
-    first, second = each.record.fields
-    rows = list(dict.fromkeys(point.record.values[first] for point in each.points))
-    columns = list(dict.fromkeys(point.record.values[second] for point in each.points))
-    by_place = {(point.record.values[first], point.record.values[second]): point for point in each.points}
-    values = [point.value for point in each.points if point.value is not None]
-    low, high = min(values), max(values)
-    side, left, top = 52, 70, 44
-    width, height = left + side * len(columns) + 8, top + side * len(rows) + 8
-    parts = [opening(width, height)]
-    parts.append(_text(left + side * len(columns) / 2, 14, _short(second), "bold"))
-    parts.append(_text(22, top + side * len(rows) / 2, _short(first), "bold"))
-    for j, name in enumerate(columns):
-        parts.append(_text(left + side * (j + 0.5), top - 8, f"{name}"))
-    for i, name in enumerate(rows):
-        parts.append(_text(left - 16, top + side * (i + 0.5) + 4, f"{name}"))
-        for j, other in enumerate(columns):
-            point = by_place.get((name, other))
-            x, y = left + side * j, top + side * i
-            if point is None or point.value is None:
-                parts.append(
-                    f'<rect x="{x}" y="{y}" width="{side}" height="{side}" fill="none" stroke="var(--grid)"/>'
-                    + _text(x + side / 2, y + side / 2 + 4, "–")
-                )
-                continue
-            fill = sequential((point.value - low) / (high - low) if high > low else 0.5)
-            parts.append(f'<rect x="{x}" y="{y}" width="{side}" height="{side}" fill="{fill}"/>')
-            parts.append(_text(x + side / 2, y + side / 2 + 4, f"{point.value:.1f}", fill=readable_on(fill)))
-            if point is each.best:
-                frame = f'x="{x + 2}" y="{y + 2}" width="{side - 4}" height="{side - 4}"'
-                parts.append(f'<rect {frame} fill="none" stroke="var(--series-1)" stroke-width="4"/>')
-    return "".join([*parts, "</svg>"]), float(width)
+def _paint_map(ax: Any, each: SearchResults) -> None:
+    """A map over two fields; the best point is framed."""
+    import numpy as np
+    from matplotlib.patches import Rectangle
 
-
-def _bars(each: SearchResults) -> tuple[str, float]:
-    known = [point for point in each.points if point.value is not None]
-    low = min(point.value or 0.0 for point in known)
-    high = max(point.value or 0.0 for point in known)
-    bar, left = 22, 170
-    width, height = 560, 26 + bar * len(known)
-    parts = [opening(width, height)]
-    parts.append(_text(8, 14, plain(each.record.name), "bold", anchor="start"))
-    for index, point in enumerate(known):
-        y, value = 24 + bar * index, point.value or 0.0
-        # Bars show differences, not shares; even the lowest value gets a bar.
-        length = 30 + 220 * ((value - low) / (high - low) if high > low else 1.0)
-        series = 1 if point is each.best else 6
-        parts.append(_text(left - 8, y + 13, plain(_values(point.record.values), 32), anchor="end"))
-        parts.append(
-            f'<rect x="{left}" y="{y}" width="{length:.1f}" height="{bar - 6}" fill="var(--series-{series})"/>'
-        )
-        best = " (best)" if point is each.best else ""
-        parts.append(_text(left + length + 6, y + 13, f"{value:.2f} %{best}", anchor="start"))
-    return "".join([*parts, "</svg>"]), float(width)
-
-
-def _text(
-    x: float, y: float, text: str, weight: str = "normal", *, fill: str = "currentColor", anchor: str = "middle"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" font-weight="{weight}" fill="{fill}" text-anchor="{anchor}">'
-        f"{escape(plain(text, 40))}</text>"
+    rows, columns = (
+        [*dict.fromkeys(point.record.values[name] for point in each.points)] for name in each.record.fields
     )
+    first, second = each.record.fields
+    values = np.full((len(rows), len(columns)), np.nan)
+    for point in each.points:
+        if point.value is not None:
+            values[rows.index(point.record.values[first]), columns.index(point.record.values[second])] = point.value
+    image = ax.imshow(values, cmap="Blues", aspect="auto", interpolation="none")
+    for (i, j), value in np.ndenumerate(values):
+        missing = np.isnan(value)
+        ink = None if missing else readable_on(image.cmap(image.norm(value)))
+        ax.text(j, i, "–" if missing else f"{value:.1f}", ha="center", va="center", color=ink)
+    if each.best is not None:
+        place = columns.index(each.best.record.values[second]), rows.index(each.best.record.values[first])
+        corner = (place[0] - 0.46, place[1] - 0.44)
+        ax.add_patch(Rectangle(corner, 0.92, 0.88, fill=False, edgecolor=colour(1), lw=3))
+    ax.set_xticks(range(len(columns)), [f"{name}" for name in columns])
+    ax.set_yticks(range(len(rows)), [f"{name}" for name in rows])
+    ax.set(xlabel=_short(second), ylabel=_short(first))
+    ax.grid(visible=False)
+
+
+def _paint_bars(ax: Any, each: SearchResults) -> None:
+    """A bar per point; they show differences, not shares, and even the lowest value gets one."""
+    known = [(point, point.value) for point in each.points if point.value is not None]
+    low, high = (function(value for _, value in known) for function in (min, max))
+    left = low - 0.12 * max(high - low, 0.1)
+    for place, (point, value) in enumerate(known):
+        is_best = point is each.best
+        ax.barh(place, value - left, left=left, height=0.7, color=colour(1 if is_best else 6), lw=0)
+        label = f" {value:.2f} %{' (best)' if is_best else ''}"
+        ax.text(value, place, label, va="center", size=8)
+    ax.set_yticks(range(len(known)), [plain(_values(point.record.values), 32) for point, _ in known])
+    ax.set_xlim(left, high + 0.3 * max(high - low, 0.1))
+    ax.invert_yaxis()
+    ax.grid(visible=False)
+
+
+def _num_rows(each: SearchResults) -> int:
+    if len(each.record.fields) == 2:
+        return len({point.record.values[each.record.fields[0]] for point in each.points})
+    return sum(point.value is not None for point in each.points)
 
 
 def _short(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spatialgrad.report.reading import number
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import summarize
 from spatialgrad.report.tables.cells import (
@@ -23,53 +22,78 @@ from spatialgrad.report.tables.cells import (
     seeds_cell,
     spread,
 )
+from spatialgrad.train.result import StepSeconds
 
 
 def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
     """Time, multiply-accumulates, parameters and memory, beside the published values."""
     names, unit = group_names(arms), study.record.cost_unit
-    published = [each for arm in arms for each in arm.record.published]
-    show_cost = unit is not None and any(each.cost is not None for each in published)
-    show_macs = any(each.macs is not None for each in published)
-    show_parameters = any(each.parameters is not None for each in published)
     time, factor = time_unit([study.seconds(arm) for arm in arms])
-    whose = ", ours" if show_cost else ""
-    columns = [*heading_columns(names, "Method"), Column(title=f"{time.capitalize()} per run{whose}")]
-    columns += [Column(title="×\u00a0reference"), Column(title="Share of scaling (%)")]
-    columns += [Column(title=f"{unit}, published (×\u00a0reference)")] if show_cost else []
-    columns.append(Column(title="MACs in training (M)", foldable=True))
-    columns += [Column(title="MACs, published (M)", foldable=True)] if show_macs else []
-    columns.append(Column(title="Parameters in training (M)", foldable=True))
-    columns += [Column(title="Parameters, published (M)", foldable=True)] if show_parameters else []
-    columns.append(Column(title="Peak memory (MB)"))
+    columns = [
+        *heading_columns(names, "Method"),
+        Column(title="Time per step in ms (×\u00a0reference)"),
+        Column(title=f"{time.capitalize()} per run"),
+        Column(title="Share of updates (%)"),
+        Column(title=f"{unit}, published (×\u00a0reference)"),
+        Column(title="MACs in training (M)", foldable=True),
+        Column(title="MACs, published (M)", foldable=True),
+        Column(title="Parameters in training (M)", foldable=True),
+        Column(title="Parameters, published (M)", foldable=True),
+        Column(title="Peak memory (MB)"),
+    ]
     rows = []
     for arm in arms:
-        sources, seconds, reference = arm.record.published, study.seconds(arm), study.reference(arm) or arm
-        base = study.seconds(reference)
-        own, scaling = arm.mean("seconds"), arm.mean("update_seconds")
-        cells = [*heading_cells(arm, names), number_cell(seconds, factor, 2)]
-        cells.append(number_cell(None if seconds is None or not base else seconds / base, 1, 2))
-        cells.append(number_cell(None if not own or scaling is None else 100 * scaling / own, 1, 1))
-        if show_cost:
-            cells.append(published_cell([each.cost for each in sources], sources, _ratios(arm, reference)))
-        cells.append(number_cell(arm.mean("training_macs"), 1e-6, 1))
-        if show_macs:
-            cells.append(published_cell([_millions(each.macs) for each in sources], sources))
-        cells.append(number_cell(arm.mean("training_parameters"), 1e-6, 2))
-        if show_parameters:
-            cells.append(published_cell([_millions(each.parameters) for each in sources], sources))
-        cells.append(number_cell(arm.mean("peak_memory_bytes"), 2**-20, 0))
-        rows.append(tuple(cells))
-    tuned = [arm.name for arm in arms if arm.record.tuned_by]
-    notes = ["Means over finished runs. The time covers all phases: training, evaluation, scaling and checkpoints."]
-    notes += [f"The time of {', '.join(tuned)} includes the whole search."] if tuned else []
+        sources, reference = arm.record.published, study.reference(arm) or arm
+        total, updates = arm.mean("seconds"), arm.mean("update_seconds")
+        rows.append(
+            (
+                *heading_cells(arm, names),
+                _step_cell(arm.step_seconds, reference.step_seconds),
+                number_cell(study.seconds(arm), factor, 2),
+                number_cell(100 * updates / total if total and updates is not None else None, 1, 1),
+                published_cell([each.cost if unit else None for each in sources], sources, _ratios(arm, reference)),
+                number_cell(arm.mean("training_macs"), 1e-6, 1),
+                published_cell([_millions(each.macs) for each in sources], sources),
+                number_cell(arm.mean("training_parameters"), 1e-6, 2),
+                published_cell([_millions(each.parameters) for each in sources], sources),
+                number_cell(arm.mean("peak_memory_bytes"), 2**-20, 0),
+            )
+        )
     return Table(
         caption="Cost",
         columns=tuple(columns),
         rows=tuple(rows),
         headers=len(names) + 1,
-        notes=tuple(notes),
+        notes=tuple(_cost_notes(arms)),
     )
+
+
+def _step_cell(step: StepSeconds | None, reference: StepSeconds | None) -> Cell:
+    if step is None:
+        return empty()
+    ratio = "" if reference is None else f" (× {step.median / reference.median:.2f})"
+    spread = f"[{1000 * step.low:,.1f}, {1000 * step.high:,.1f}]"
+    return Cell(lines=(f"{1000 * step.median:,.1f}{ratio}", spread), sort=step.median)
+
+
+def _cost_notes(arms: Sequence[ArmResults]) -> list[str]:
+    notes = ["Means over finished runs."]
+    if any(arm.step_seconds is not None for arm in arms):
+        notes.append(
+            "Time per step: median over the steps of all runs, with their 10th and 90th percentiles; processor time on "
+            "CPUs, device time elsewhere, without updates, evaluation and checkpoints. × reference compares medians."
+        )
+    notes.append("Time per run: wall clock, all phases included. It depends on what else the machine was doing.")
+    tuned = [arm.name for arm in arms if arm.record.tuned_by]
+    notes += [f"The time of {', '.join(tuned)} includes the whole search."] if tuned else []
+    formats: dict[str, list[str]] = {}
+    for arm in arms:
+        for each in arm.memory_formats:
+            formats.setdefault(each, []).append(arm.label)
+    if len(formats) > 1:
+        told = "; ".join(f"{each}: {', '.join(dict.fromkeys(labels))}" for each, labels in formats.items())
+        notes.append(f"Memory formats differ ({told}): × reference compares both the methods and the formats.")
+    return notes
 
 
 def time_unit(seconds: Sequence[float | None]) -> tuple[str, float]:
@@ -105,17 +129,15 @@ def distance_table(arms: Sequence[ArmResults]) -> Table:
     rows = []
     for arm in arms:
         last = [run.distances[-1] for run in arm.runs if run.distances]
-        finals = [distance for each in last if (distance := number(each, "distance")) is not None]
-        steps = [step for each in last if (step := number(each, "step")) is not None]
-        every = [number(each, "distance") for run in arm.runs for each in run.distances]
-        losses = [(number(each, "loss_branched"), number(each, "loss_scaled")) for each in last]
+        every = [each["distance"] for run in arm.runs for each in run.distances]
+        losses = [abs(each["loss_branched"] - each["loss_scaled"]) for each in last]
         rows.append(
             (
                 *heading_cells(arm, names),
-                scientific_cell(max(finals, default=None)),
-                scientific_cell(max((each for each in every if each is not None), default=None)),
-                scientific_cell(max((abs(a - b) for a, b in losses if a is not None and b is not None), default=None)),
-                number_cell(max(steps, default=None), 1, 0),
+                scientific_cell(max((each["distance"] for each in last), default=None)),
+                scientific_cell(max(every, default=None)),
+                scientific_cell(max(losses, default=None)),
+                number_cell(max((each["step"] for each in last), default=None), 1, 0),
                 seeds_cell(arm),
             )
         )

@@ -42,11 +42,11 @@ def build_tables(study: StudyResults) -> tuple[Table, ...]:
         return (distance_table(study.shown),)
     layout = _side_by_side if study.record.layout == "columns" else _row_by_row
     tables = (
-        without_empty_columns(layout(study, compare_all(study))),
+        layout(study, compare_all(study)),
         cost_table(study, study.shown),
         *metrics_tables(study, study.shown),
     )
-    return tuple(fold_constant_columns(table) for table in tables)
+    return tuple(fold_constant_columns(without_empty_columns(table)) for table in tables)
 
 
 def compare_all(study: StudyResults) -> dict[str, Comparison | None]:

@@ -76,14 +76,14 @@
     const slider = element("input", { type: "range", min: 0, step: 1, class: "update" });
     const depth = element("div", { class: "depth" });
     const large = element("div", { class: "large", role: "img" }, element("div", { class: "map" }));
-    const said = element("output", { "aria-live": "polite" });
+    const status = element("output", { "aria-live": "polite" });
     const more = data.left ? ` (${data.left} more runs are not on this page)` : "";
     explorer.append(
       element("div", { class: "controls" },
         element("label", { class: "field" }, `Run${more}`, runs),
         element("label", { class: "field grow" }, "Update", slider)),
       element("div", { class: "views" },
-        element("div", {}, large, said),
+        element("div", {}, large, status),
         element("fieldset", {}, element("legend", {}, "Layer, from first to last"), depth)));
     const chosen = () => data.runs[Number(runs.value)];
     const show = () => {
@@ -100,17 +100,17 @@
       const map = large.firstElementChild;
       if (!own) {
         map.replaceChildren();
-        said.textContent = `${run.layers[layer]}: not measured at this update`;
-        large.setAttribute("aria-label", said.textContent);
+        status.textContent = `${run.layers[layer]}: not measured at this update`;
+        large.setAttribute("aria-label", status.textContent);
         return;
       }
       paint(map, own, largest, true);
       map.style.aspectRatio = `${own[0].length} / ${own.length}`;
       const centre = own[own.length >> 1][own[0].length >> 1];
-      said.textContent = `${run.layers[layer]}, update ${update + 1} of ${run.epochs.length}` +
+      status.textContent = `${run.layers[layer]}, update ${update + 1} of ${run.epochs.length}` +
         (run.updates > run.epochs.length ? ` shown (${run.updates} in total)` : "") +
         `, after epoch ${run.epochs[update]}: centre ${centre.toFixed(2)}, corner ${own[0][0].toFixed(2)}`;
-      large.setAttribute("aria-label", `${said.textContent}. Rows: ${own.map((row) => row.join(", ")).join("; ")}`);
+      large.setAttribute("aria-label", `${status.textContent}. Rows: ${own.map((row) => row.join(", ")).join("; ")}`);
     };
     const rebuild = () => {
       const run = chosen();

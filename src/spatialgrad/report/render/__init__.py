@@ -1,1 +1,0 @@
-"""Reports as Markdown and as one HTML page."""
