@@ -11,7 +11,6 @@ from scipy import stats
 from spatialgrad.report.page import write_report
 from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.study import Point, Published, Search
-from spatialgrad.train import TrainConfig
 from support.report import (
     DATASET,
     accuracies,
@@ -263,7 +262,7 @@ def test_a_curve_over_k_is_of_one_network_only(tmp_path):
     points = [Point(values={"scaling.k": k}, runs=arms[i].runs) for i, k in ((1, 1.0), (2, 5.0))]
     for each, value in zip(arms[:4], (0.5, 0.51, 0.52, 0.9), strict=True):  # of N, only the baseline is finished
         write_arm(tmp_path, each, [value])
-    search = Search(name="k-of-M", config=TrainConfig(), grid={"scaling.k": (1.0, 5.0)}, points=tuple(points))
+    search = Search(name="k-of-M", config=arms[1].config, grid={"scaling.k": (1.0, 5.0)}, points=tuple(points))
     record(arms, seeds=(0,), figures=("k-curve",), searches=(search,)).write(tmp_path)
     write_report([tmp_path])
     text = (tmp_path / "report/report.md").read_text()

@@ -269,7 +269,7 @@ def search_study(folder):
         title="How to search",
         shows="Table 3",
         seeds=(0, 1),
-        figures=("k-curve", "search"),
+        figures=("k-curve",),
         searches=(
             Search(
                 name="alpha-beta",
