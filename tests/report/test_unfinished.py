@@ -170,7 +170,7 @@ def test_no_study(tmp_path, monkeypatch):
     record([arm("a", "A", {}, (0,))], figures=("histogram",)).write(tmp_path / "studies/cifar-desk")
     with pytest.raises(ConfigError, match=r"contains cifar-desk"):
         write_report(["nothing"])
-    with pytest.raises(ConfigError, match="study.json is damaged .*'histogram'"):
+    with pytest.raises(ConfigError, match=r"study\.json is damaged .*'histogram'"):
         write_report(["cifar"])
     assert not (tmp_path / "studies/cifar-desk/report").exists()
 
