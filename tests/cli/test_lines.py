@@ -65,7 +65,7 @@ class TestHelp:
         _, said = command("--help")
         shown = " ".join(said.replace("│", " ").split())
         assert "Train a network. Run the same command again to resume where it stopped." in shown
-        assert "Write the tables and figures of studies, finished or not" in shown
+        assert "Write the tables and figures of studies or single trainings, finished or not" in shown
         _, said = command("study", "--help")
         shown = " ".join(said.replace("│", " ").split())
         assert "Show the progress of a study, and why runs failed." in shown

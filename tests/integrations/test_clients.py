@@ -131,7 +131,7 @@ class TestScheduleFree:
         import schedulefree
 
         model = TinyNet()
-        with pytest.raises(ValueError, match=rf"{name} calculates the weights from a copy of its own .*'z'"):
+        with pytest.raises(ValueError, match=rf"{name} keeps its own copy of the weights"):
             static(model, getattr(schedulefree, name)(model.parameters()))
 
     @pytest.mark.parametrize(("kind", "place"), [(torch.optim.SGD, "gradient"), (SignSGD, "update")])

@@ -86,7 +86,7 @@ class Recorder:
 
 def compared(sgs, recorder):
     """What a scaling did in the last step of the optimizer that holds its weights."""
-    weights = {name: convolutions[0].weight for name, convolutions in sgs._convolutions.items()}
+    weights = {name: layer.modules[0].weight for name, layer in sgs._layers.items()}
     filters = {id(weights[name]): G for name, G in sgs.scalings.items()}
     (step,) = (step for step in recorder.steps.values() if filters.keys() <= step.after.keys())
     plain = step.by_hand({}, "gradient")

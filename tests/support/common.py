@@ -36,6 +36,8 @@ class TinyNet(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+# Classes that decay weights beside their update.
+DECOUPLED = {"AdamW", "Lion", "Muon", "NAdamW"}
 SCALED = {"first": (3, 3), "wide": (1, 3), "last": (3, 3)}
 
 
@@ -82,7 +84,7 @@ def scale_by_hand_(model, scalings):
 def scale_update_by_hand_(model, old, scalings, optimizer):
     """What must happen to the weights after a step, given the model before it; decoupled decay is not scaled."""
     settings = optimizer.param_groups[0]
-    decay = settings["lr"] * settings["weight_decay"] if isinstance(optimizer, torch.optim.AdamW) else 0
+    decay = settings["lr"] * settings["weight_decay"] if type(optimizer).__name__ in DECOUPLED else 0
     for name, G in scalings.items():
         before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
         start = before * (1 - decay)

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from support.outside import user_module  # noqa: F401 (fixture)
 
 from spatialgrad.data import MissingDataError
 from spatialgrad.train import CheckpointError, ConfigError
 from support.data_files import write_tree
+from support.external import user_module  # noqa: F401 (fixture)
 from support.training import quietly, tiny
 
 NO_DECAY = {"lr": None, "weight_decay": 0.0}
@@ -53,7 +53,7 @@ REFUSED = {
     "cannot be built: LBFGS|cannot be stepped as .*closure": {"optimizer": {"name": "torch.optim:LBFGS", **NO_DECAY}},
     "--optimizer.lr must be set": {"optimizer": {"name": "support.optimizers:SGDFromModel", **NO_DECAY}},
     r"cannot be stepped as step\(\)": {"optimizer": {"name": "support.optimizers:ScheduleFree", **NO_DECAY}},
-    "--method sgs cannot train vgg11: Anchored calculates the weights": method(
+    "--method sgs cannot train vgg11: Anchored keeps its own copy of the weights": method(
         "sgs", optimizer={"name": "support.optimizers:Anchored", **NO_DECAY}
     ),
     # The network.

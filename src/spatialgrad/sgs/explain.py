@@ -44,6 +44,7 @@ def explain(scaling: Tensor) -> Explanation:
 
     Example:
         >>> import torch
+        >>> from spatialgrad import scaling_from_masks
         >>> full, row = torch.ones(3, 3), torch.tensor([[0, 0, 0], [1, 1, 1], [0, 0, 0]])
         >>> print(explain(scaling_from_masks([full, full, row], normalize=False)))
         2.000·[3×3] + 1.000·[1×3]  (residual 0.0%)

@@ -1,15 +1,17 @@
 """Figures on their own: what is drawn, in which colours, and what is said about it."""
 
 import re
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
 
 from spatialgrad.plot import scaling_colours
-from spatialgrad.report.figures import FIGURES, build_figures
+from spatialgrad.report.figures import build_figures
 from spatialgrad.report.figures.base import SERIES, HeatRow, draw, draw_heat_rows, plain
 from spatialgrad.report.load import load_results
 from spatialgrad.report.tables.results import build_tables
+from spatialgrad.studies.study import FigureName
 from support.report import arm, record, write_arm, write_lines, write_run
 
 
@@ -100,7 +102,7 @@ def test_a_single_search_and_one_over_many_values(searched):
     assert "14 of 16 points" in figure.caption
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES))
+@pytest.mark.parametrize("name", get_args(FigureName))
 def test_every_figure_waits_for_data(tmp_path, name):
     record([arm("a", "A", {}, (0,))], figures=(name,)).write(tmp_path)
     (figure,) = build_figures(load_results(tmp_path), "f")
