@@ -66,7 +66,7 @@ def main() -> None:
             times.append(took[False])
     sgs.attach(optimizer)
     # The hook alone: a difference of 1 % drowns in the noise of whole steps.
-    hook = statistics.median(seconds(lambda: sgs._attachment._hooks[0]._scale_gradients()) for _ in range(args.rounds))
+    hook = statistics.median(seconds(lambda: sgs._hooks[0]._scale_gradients()) for _ in range(args.rounds))
     base = statistics.median(times)
     ratio = statistics.median(ratios)
     print(

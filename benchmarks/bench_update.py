@@ -21,7 +21,6 @@ from fast_histogram import histogram2d
 from keeping import keep
 from published import Array, Range, published_dependence
 from side_by_side import interleaved_medians
-from spatialgrad.sgs.passes import TrainingPassHook
 from torch import Tensor
 
 from spatialgrad import Live, SpatialGradientScaling
@@ -31,6 +30,7 @@ from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import observing
 from spatialgrad.sgs.live import LiveUpdate
+from spatialgrad.sgs.measure import Observer
 from spatialgrad.torch_utils.modules import named_convolutions
 
 
@@ -89,8 +89,8 @@ def live_update(model: torch.nn.Module, batches: Sequence[Tensor], clock: Callab
     """Train for as long as an update takes, and return the seconds that it has added: whole steps are too noisy."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     labels = torch.zeros(len(batches[0]), dtype=torch.long)
-    watch, originals = Stopwatch(clock), (TrainingPassHook.__call__, LiveUpdate.after_step)
-    TrainingPassHook.__call__ = watch.timed(originals[0])  # type: ignore[method-assign]
+    watch, originals = Stopwatch(clock), (Observer.__call__, LiveUpdate.after_step)
+    Observer.__call__ = watch.timed(originals[0])  # type: ignore[method-assign]
     LiveUpdate.after_step = watch.timed(originals[1])  # type: ignore[method-assign]
     schedule = Live(at=(0,), every=100, batches=len(batches))
     try:
@@ -102,7 +102,7 @@ def live_update(model: torch.nn.Module, batches: Sequence[Tensor], clock: Callab
             if sgs.num_updates != 1:
                 raise RuntimeError("The update did not end.")
     finally:
-        TrainingPassHook.__call__, LiveUpdate.after_step = originals  # type: ignore[method-assign]
+        Observer.__call__, LiveUpdate.after_step = originals  # type: ignore[method-assign]
     return watch.seconds
 
 
