@@ -29,7 +29,6 @@ from spatialgrad import normalized_mutual_information, scaling_from_dependence
 from spatialgrad.data import ImageDataset, MissingDataError, load_dataset, train_batches
 from spatialgrad.data.registry import data_root
 from spatialgrad.models import create_model
-from spatialgrad.sgs.layers import observing
 from spatialgrad.torch_utils.modules import named_convolutions
 
 FALLBACK = "fashion-mnist-mini"
@@ -108,9 +107,14 @@ def differences(model: nn.Module, images: Tensor, drop_near: bool) -> list[Diffe
         found.append(Difference(name, tuple(maps.shape[2:]), float(gap.max()), float(gap.mean())))  # type: ignore[arg-type]
 
     convs = {name: conv for name, conv in named_convolutions(model).items() if max(conv.kernel_size) > 1}
-    watch = {conv: lambda x, n=name, c=conv: compare(n, c, x) for name, conv in convs.items()}
-    with torch.no_grad(), observing(watch):
+    handles = [
+        conv.register_forward_pre_hook(lambda conv, args, name=name: compare(name, conv, args[0]))
+        for name, conv in convs.items()
+    ]
+    with torch.no_grad():
         model.eval()(images)
+    for handle in handles:
+        handle.remove()
     return found
 
 

@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model
-from spatialgrad.sgs.layers import observing
 from spatialgrad.torch_utils.modules import named_convolutions
 
 LIMIT = 1.5
@@ -64,8 +63,9 @@ def measure(variant: str, name: str, batches: int, batch_size: int) -> int:
 def largest_map(name: str, batch_size: int) -> int:
     model, sizes = create_model(name, num_classes=100).to("meta"), []
     convs = [conv for conv in named_convolutions(model).values() if max(conv.kernel_size) > 1]
-    with observing({conv: lambda x: sizes.append(x.numel() * 4) for conv in convs}):
-        model(torch.empty(batch_size, 3, 32, 32, device="meta"))
+    for conv in convs:
+        conv.register_forward_pre_hook(lambda conv, args: sizes.append(args[0].numel() * 4))
+    model(torch.empty(batch_size, 3, 32, 32, device="meta"))
     return max(sizes)
 
 

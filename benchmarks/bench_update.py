@@ -28,7 +28,6 @@ from spatialgrad.models import create_model
 from spatialgrad.sgs.dependence import histogram
 from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window
-from spatialgrad.sgs.layers import observing
 from spatialgrad.sgs.live import LiveUpdate
 from spatialgrad.sgs.measure import Observer
 from spatialgrad.torch_utils.modules import named_convolutions
@@ -38,9 +37,14 @@ def capture_maps(model: torch.nn.Module, images: Tensor) -> list[tuple[Tensor, W
     """Return the input map and the window of every k×k convolution."""
     maps: list[tuple[Tensor, Window]] = []
     convs = [conv for conv in named_convolutions(model).values() if max(conv.kernel_size) > 1]
-    watch = {conv: lambda x, c=conv: maps.append((x.clone(), Window.of_convolution(c))) for conv in convs}
-    with torch.no_grad(), observing(watch):
+    handles = [
+        conv.register_forward_pre_hook(lambda c, args: maps.append((args[0].clone(), Window.of_convolution(c))))
+        for conv in convs
+    ]
+    with torch.no_grad():
         model.eval()(images)
+    for handle in handles:
+        handle.remove()
     return maps
 
 

@@ -75,7 +75,7 @@ def tiny(study, root):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+@pytest.mark.filterwarnings("ignore:.* normalizes the gradient:spatialgrad.NoEffectWarning")
 @pytest.mark.parametrize("name", DENSE)
 def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     root, folder = tmp_path / "no-data", tmp_path / f"{name}-pocket"

@@ -33,7 +33,7 @@ from support.training import Process, assert_resumes, codes, quietly, start_rank
 CPU = torch.device("cpu")
 
 # The recipes scale Adam's gradients, as the paper did.
-pytestmark = pytest.mark.filterwarnings("ignore:.* divides factors on the gradient out:spatialgrad.NoEffectWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* normalizes the gradient:spatialgrad.NoEffectWarning")
 
 
 @pytest.fixture(scope="session")
