@@ -150,7 +150,12 @@ def adopt(svg: str, prefix: str) -> str:
         for child in list(parent):
             if child.tag == f"{{{SVG}}}metadata":
                 parent.remove(child)
+    seen: set[str] = set()
     for element in root.iter():
+        # matplotlib names an image by its content, and so gives equal images the same id.
+        if element.get("id") in seen:
+            del element.attrib["id"]
+        seen.add(element.get("id", ""))
         for name, value in element.attrib.items():
             if name == "id":
                 value = f"{prefix}-{value}"
