@@ -19,7 +19,7 @@ from spatialgrad.sgs.dependence.histogram import check_bins
 from spatialgrad.sgs.dependence.mutual_information import mutual_information_factory
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
-from spatialgrad.sgs.scaling import NO_DEPENDENCE, check_k, check_range, scaling_and_mean
+from spatialgrad.sgs.scaling import NO_DEPENDENCE, check_k, check_range, dependence_limits, scaling_and_mean
 from spatialgrad.torch_utils.distributed import (
     all_reduce_,
     collective_device,
@@ -183,7 +183,7 @@ class Measurement:
             G, mean = scaling_and_mean(S, self._settings.k)
             flags = [torch.stack([estimator.invalid for estimator in estimators]).any(), mean.isnan().any()]
             # The only values that are fetched: one wait for the device per layer.
-            bad, empty, low, high = torch.stack([*flags, *_limits(S)]).tolist()
+            bad, empty, low, high = torch.stack([*flags, *dependence_limits(S)]).tolist()
             if bad:
                 invalid.append(layer.name)
             elif empty:
@@ -351,12 +351,6 @@ def measure_batches(
     finally:
         states.restore()
     return len(kept)
-
-
-def _limits(S: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest S of the channels that carry information; 0 if there is none."""
-    usable = S.flatten(1)
-    return torch.aminmax(torch.where(usable.isnan().any(1, keepdim=True), 0.0, usable))
 
 
 def _parts_of(layer: ScaledLayer, max_channels: int | None) -> list[Part]:

@@ -43,8 +43,7 @@ def scaling_from_dependence(dependence: Tensor, k: float = 5.0) -> Tensor:
             f"Expected a floating point S of shape (channels, *kernel_size), got {dependence.dtype} "
             f"of shape {tuple(dependence.shape)}."
         )
-    usable = informative_channels(dependence)
-    check_range(*torch.aminmax(torch.where(_like(usable, dependence), dependence, 0.0)))
+    check_range(*dependence_limits(dependence))
     return scaling_and_mean(dependence, k)[0]
 
 
@@ -66,6 +65,12 @@ def k_transform(S: Tensor, k: float) -> Tensor:
     k = min(max(k, 1 / LARGEST_K), LARGEST_K)
     # The same fraction, reduced by k: for S = 1 and a tiny k, the other denominator cancels to 0.
     return k * S / ((k - 1) * S + 1) if k >= 1 else S / (S + (1 - S) / k)
+
+
+def dependence_limits(dependence: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest S of the channels that carry information; 0 if there is none."""
+    usable = informative_channels(dependence)
+    return torch.aminmax(torch.where(_like(usable, dependence), dependence, 0.0))
 
 
 def informative_channels(dependence: Tensor) -> Tensor:

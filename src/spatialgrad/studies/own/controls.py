@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from spatialgrad.studies.own.datasets import OWN
 from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortened
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config import TrainConfig, with_values
+from spatialgrad.train.config import TrainConfig, flatten, to_dict, with_values
 
 EPOCHS: dict[Scale, int] = {"paper": 200, "desk": 60, "pocket": 4}
 SHUFFLED = "SGS, G shuffled"
@@ -34,8 +33,9 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     plain, sgs = at_length(scale, "baseline", EPOCHS[scale]), at_length(scale, "sgs", EPOCHS[scale])
     configs = {"Plain": plain, "SGS": sgs}
     configs |= {label: with_values(sgs, {"scaling.control": control}) for label, control in CHANGED_G.items()}
+    values = flatten(to_dict(plain))
     for text, (field, factor) in FACTORS.items():
-        configs[f"Plain, {text}"] = with_values(plain, {field: factor * plain_value(plain, field)})
+        configs[f"Plain, {text}"] = with_values(plain, {field: factor * values[field]})
     smoothed = {"Plain": plain, "SGS": sgs}
     configs |= {f"{label}, label smoothing": replace(config, label_smoothing=0.1) for label, config in smoothed.items()}
     group = {"Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
@@ -48,12 +48,6 @@ def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:
     """A network on CIFAR-100, trained for a number of epochs."""
     recipe = {"paper": recipes.cifar_appendix(method=method), "desk": recipes.desk(method)}
     return shortened(recipe.get(scale, recipes.pocket(method)), epochs=epochs)
-
-
-def plain_value(config: TrainConfig, field: str) -> Any:
-    """The value of a dotted field."""
-    group, _, name = field.partition(".")
-    return getattr(getattr(config, group), name)
 
 
 CONTROLS = Study(
