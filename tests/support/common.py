@@ -83,11 +83,11 @@ def scale_by_hand_(model, scalings):
 @torch.no_grad()
 def scale_update_by_hand_(model, old, scalings, optimizer):
     """What must happen to the weights after a step, given the model before it; decoupled decay is not scaled."""
-    settings = optimizer.param_groups[0]
-    decay = settings["lr"] * settings["weight_decay"] if type(optimizer).__name__ in DECOUPLED else 0
+    decoupled = DECOUPLED & {kind.__name__ for kind in type(optimizer).__mro__}
     for name, G in scalings.items():
         before, after = (m.get_parameter(f"{name}.weight") for m in (old, model))
-        start = before * (1 - decay)
+        group = next(g for g in optimizer.param_groups if any(p is after for p in g["params"]))
+        start = before * (1 - group["lr"] * group["weight_decay"]) if decoupled else before
         after.copy_(start + G.to(start.device) * (after - start))
 
 
