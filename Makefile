@@ -6,7 +6,7 @@ SETUP := pyproject.toml constraints.txt
 # The oldest versions that pyproject.toml allows; numpy 1.26 needs Python 3.11 or 3.12.
 OLDEST := torch==2.6.0 numpy==1.26.0 numba==0.61.0
 # The method, reparameterization and distributed training need torch and numpy alone, and their tests these tools.
-CORE_TESTS := tests/sgs tests/torch_utils tests/reparam
+CORE_TESTS := tests/sgs tests/utils tests/reparam
 CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
 
 .DEFAULT_GOAL := help

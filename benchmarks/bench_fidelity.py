@@ -29,7 +29,7 @@ from spatialgrad import normalized_mutual_information, scaling_from_dependence
 from spatialgrad.data import ImageDataset, MissingDataError, load_dataset, train_batches
 from spatialgrad.data.registry import data_root
 from spatialgrad.models import create_model
-from spatialgrad.torch_utils.modules import named_convolutions
+from spatialgrad.utils.modules import named_convolutions
 
 FALLBACK = "fashion-mnist-mini"
 LARGE_IMAGES = "imagenette-160-mini.tar"

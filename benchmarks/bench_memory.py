@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from spatialgrad import SpatialGradientScaling
 from spatialgrad.models import create_model
-from spatialgrad.torch_utils.modules import named_convolutions
+from spatialgrad.utils.modules import named_convolutions
 
 LIMIT = 1.5
 CASES = [("vgg11", 2), ("vgg16-slim", 2), ("vgg16-slim", 20), ("vgg19", 2), ("resnet34", 2)]

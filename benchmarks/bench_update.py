@@ -30,7 +30,7 @@ from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.live import LiveUpdate
 from spatialgrad.sgs.measure import Observer
-from spatialgrad.torch_utils.modules import named_convolutions
+from spatialgrad.utils.modules import named_convolutions
 
 
 def capture_maps(model: torch.nn.Module, images: Tensor) -> list[tuple[Tensor, Window]]:

@@ -19,7 +19,7 @@ class Mutation:
     """Files or folders, relative to tests; those that notice soonest first."""
 
 
-_GROUPS = ("torch_utils/test_distributed.py", "sgs/test_distributed.py")
+_GROUPS = ("utils/test_distributed.py", "sgs/test_distributed.py")
 _HISTOGRAM = ("sgs/dependence/test_histogram.py",)
 _INFORMATION = ("sgs/dependence/test_estimator.py", "sgs/dependence/test_mutual_information.py")
 _DYREP = ("reparam/dyrep/test_controller.py",)
@@ -30,21 +30,21 @@ MUTATIONS = (
     # Distributed training
     Mutation(
         "sums are reduced over all processes instead of the group",
-        "torch_utils/distributed.py",
+        "utils/distributed.py",
         "_OPS[reduction]), group=group)",
         "_OPS[reduction]))",
         _GROUPS,
     ),
     Mutation(
         "a failure in another group counts",
-        "torch_utils/distributed.py",
+        "utils/distributed.py",
         "dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)",
         "dist.all_reduce(flag, op=dist.ReduceOp.MAX)",
         _GROUPS,
     ),
     Mutation(
         "settings must agree with those of other groups",
-        "torch_utils/distributed.py",
+        "utils/distributed.py",
         "dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=group)",
         "dist.all_reduce(extremes, op=dist.ReduceOp.MAX)",
         _GROUPS,
@@ -66,7 +66,7 @@ MUTATIONS = (
     # Measuring
     Mutation(
         "restoring buffers breaks a pending backward pass",
-        "torch_utils/modules.py",
+        "utils/modules.py",
         "buffer.data.copy_(value)",
         "buffer.copy_(value)",
         ("sgs/test_update.py",),
@@ -80,10 +80,10 @@ MUTATIONS = (
     ),
     Mutation(
         "samplers that count their epochs are not restored",
-        "torch_utils/loaders.py",
+        "utils/loaders.py",
         "part.epoch = epoch",
         "pass",
-        ("torch_utils/test_loaders.py",),
+        ("utils/test_loaders.py",),
     ),
     Mutation(
         "a user's dependence function is averaged over batches instead of samples",
@@ -208,10 +208,10 @@ MUTATIONS = (
     ),
     Mutation(
         "SGD with weight decay does not count as linear",
-        "torch_utils/optimizer_trial.py",
+        "utils/optimizer_trial.py",
         "slope = (once[-1] - run(-gradients)[-1]) / 2",
         "slope = once[-1] - repetition.start",
-        ("torch_utils/test_optimizer_trial.py",),
+        ("utils/test_optimizer_trial.py",),
     ),
     Mutation(
         "a step within a step scales again",

@@ -10,7 +10,7 @@ import spatialgrad
 
 ROOT = Path(spatialgrad.__file__).parent
 FLOORS = (
-    "torch_utils",
+    "utils",
     "sgs",
     "integrations",
     "reparam",
@@ -90,7 +90,7 @@ def test_nothing_is_imported_from_a_higher_floor(graph):
 
 
 def test_the_package_itself_shows_the_method_only(graph):
-    shown = graph["spatialgrad"] - {"spatialgrad.torch_utils.lazy", "spatialgrad.plot"}  # how, not what
+    shown = graph["spatialgrad"] - {"spatialgrad.utils.lazy", "spatialgrad.plot"}  # how, not what
     assert {floor_of(target) for target in shown} == {"sgs"}
     assert {floor_of(target) for target in graph["spatialgrad.__main__"]} == {"cli"}
 

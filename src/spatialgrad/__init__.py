@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.plot import plot_scalings

@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from spatialgrad.torch_utils.freed_memory import _glibc
 from spatialgrad.train import ConfigError, MachineConfig, train
+from spatialgrad.train.freed_memory import _glibc
 from spatialgrad.train.runtime import Runtime
 from support.common import python_environment
 from support.training import quietly, tiny

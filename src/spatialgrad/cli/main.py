@@ -10,8 +10,8 @@ from importlib import metadata
 
 from spatialgrad.cli.commands import COMMANDS, build_app
 from spatialgrad.cli.importing import importing
-from spatialgrad.torch_utils.names import did_you_mean
 from spatialgrad.train.errors import exit_code_of
+from spatialgrad.utils.text import did_you_mean
 
 SPINS = "3000"
 """How often a waiting thread of OpenMP looks for work before it sleeps: for about 0.1 ms.

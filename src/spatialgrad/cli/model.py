@@ -19,7 +19,7 @@ from spatialgrad.train.flags import check_name
 if TYPE_CHECKING:
     from torch import nn
 
-    from spatialgrad.torch_utils.flops import Count
+    from spatialgrad.utils.flops import Count
 
 TAKES_PART, LEFT_OUT = "✓", "·"
 USUAL_SIZE = 224
@@ -83,9 +83,9 @@ def model_show(
             raise ConfigError(f"{flag} must be at least 1, got {number}")
     config = ModelConfig(name=name, width=width, options=options)
     with importing():
-        from spatialgrad.torch_utils.flops import count
         from spatialgrad.train.methods import METHODS
         from spatialgrad.train.tasks.base import build_network
+        from spatialgrad.utils.flops import count
 
     model = build_network(config, num_classes=num_classes, in_channels=in_channels)
     size = (in_channels, *_image_size(name, model, image_size))

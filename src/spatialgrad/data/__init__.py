@@ -7,7 +7,7 @@ for images, labels in train_batches(dataset, 128, seed=0, epoch=0, augmentation=
 
 from typing import TYPE_CHECKING
 
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.data.augment import Augmentation

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spatialgrad.data.source import Progress, Source, data_root
-from spatialgrad.torch_utils.names import did_you_mean
+from spatialgrad.utils.text import did_you_mean
 
 if TYPE_CHECKING:
     from spatialgrad.data.classification import ImageDataset

@@ -9,7 +9,7 @@ from torch import nn
 from spatialgrad.integrations import load_framework
 from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.torch_utils.loaders import Forward, default_forward
+from spatialgrad.utils.loaders import Forward, default_forward
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from spatialgrad.sgs.scaler import SpatialGradientScaling, check_settings
-from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.utils.loaders import Forward
 
 # Number of batches of the loader that an update uses, if the user does not say.
 BATCHES = 2

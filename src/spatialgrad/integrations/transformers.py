@@ -10,7 +10,7 @@ import torch
 from spatialgrad.integrations import load_framework
 from spatialgrad.integrations.scheduled_scaling import BATCHES, ScheduledScaling
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.torch_utils.loaders import Forward
+from spatialgrad.utils.loaders import Forward
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments

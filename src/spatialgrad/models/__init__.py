@@ -6,7 +6,7 @@ returns what the registry knows about one. Names are known before PyTorch is imp
 
 from typing import TYPE_CHECKING
 
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.models.convnext import ConvNeXt

@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.torch_utils import user_modules
-from spatialgrad.torch_utils.names import did_you_mean
+from spatialgrad.utils import text
+from spatialgrad.utils.text import did_you_mean, import_user_module
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -274,7 +274,7 @@ def _find_function(name: str) -> Callable[..., Any]:
 def _import_module(module: str) -> Any:
     """Import a module of the user's, also from the working directory."""
     try:
-        return user_modules.import_user_module(module)
+        return import_user_module(module)
     except (Exception, SystemExit) as error:  # it is the user's code
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (module == missing or module.startswith(f"{missing}.")):
@@ -309,7 +309,7 @@ def _place(error: BaseException) -> str:
     """Where the user's code raised an error."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"
-    ours = (__file__, user_modules.__file__, importlib.__file__)
+    ours = (__file__, text.__file__, importlib.__file__)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

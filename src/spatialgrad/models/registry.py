@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from spatialgrad.models.external import FORMS, ModelError, build_external, is_external, list_external
-from spatialgrad.torch_utils.names import did_you_mean
+from spatialgrad.utils.text import did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn

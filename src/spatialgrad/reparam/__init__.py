@@ -5,7 +5,7 @@ Call `reparameterize_(model, DBB())` before training and `merge(model)` after it
 
 from typing import TYPE_CHECKING
 
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, named_blocks
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
     from spatialgrad.reparam.repopt.multiply import RepOptScaling
     from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
-    from spatialgrad.torch_utils.flops import Count, count
+    from spatialgrad.utils.flops import Count, count
 
 __all__ = [
     "ACB",

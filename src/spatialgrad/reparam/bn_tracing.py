@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
-from spatialgrad.torch_utils.modules import quiet_evaluation
+from spatialgrad.utils.modules import quiet_evaluation
 
 _Consumers = dict[nn.Module, set[nn.Module | None]]
 """The consumers of each convolution's output: BatchNorms, or None for anything else."""

@@ -22,9 +22,9 @@ from spatialgrad.reparam.surgery import (
     replace_module_,
     tied_parameters,
 )
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, quiet_evaluation, unwrap_model
-from spatialgrad.torch_utils.optimizers import parameter_ids
+from spatialgrad.utils.loaders import Forward
+from spatialgrad.utils.modules import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.utils.optimizers import parameter_ids
 
 logger = logging.getLogger(__name__)
 

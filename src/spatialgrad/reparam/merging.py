@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from spatialgrad.reparam.block import BranchedConv2d, named_blocks
 from spatialgrad.reparam.bn_tracing import forward_with
 from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
+from spatialgrad.utils.modules import quiet_evaluation, unwrap_model
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from spatialgrad.reparam.block import BranchedConv2d
 from spatialgrad.reparam.branch import Branch, ConvBranch, Foldable, fold_conv
 from spatialgrad.reparam.kernels import Folded, batch_norm_affine, exact, fold_affine
-from spatialgrad.torch_utils.distributed import all_reduce_, highest, is_distributed, raise_together
-from spatialgrad.torch_utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
-from spatialgrad.torch_utils.modules import quiet_evaluation
+from spatialgrad.utils.distributed import all_reduce_, highest, is_distributed, raise_together
+from spatialgrad.utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
+from spatialgrad.utils.modules import quiet_evaluation
 
 NEW_BRANCH_STRENGTH = 0.01
 """Weight of the last BatchNorm in a branch that joins a trained network: small, so that little has to change."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.torch_utils.optimizers import unwrap_optimizer
+from spatialgrad.utils.optimizers import unwrap_optimizer
 
 # Models
 

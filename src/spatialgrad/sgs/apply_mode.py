@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from spatialgrad.torch_utils.optimizer_trial import TOLERANCE, try_optimizer
+from spatialgrad.utils.optimizer_trial import TOLERANCE, try_optimizer
 
 Apply = Literal["gradient", "update", "both", "auto"]
 """To the gradient, to the optimizer's update, to both as RepOptimizer's AdamW does, or where the optimizer needs it."""

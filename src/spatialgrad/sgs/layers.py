@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 
 from spatialgrad.sgs.apply_mode import Apply, ApplyMode, resolve_apply
 from spatialgrad.sgs.dependence.window import Window
-from spatialgrad.torch_utils.distributed import local_part
-from spatialgrad.torch_utils.modules import Convolution, Predicate, named_convolutions, plain_name, unwrap_model
-from spatialgrad.torch_utils.optimizers import parameter_ids
+from spatialgrad.utils.distributed import local_part
+from spatialgrad.utils.modules import Convolution, Predicate, named_convolutions, plain_name, unwrap_model
+from spatialgrad.utils.optimizers import parameter_ids
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}

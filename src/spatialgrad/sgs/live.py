@@ -14,8 +14,8 @@ from torch.utils.hooks import RemovableHandle
 
 from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayers
 from spatialgrad.sgs.measure import Measurement, Observer, Settings
-from spatialgrad.torch_utils.modules import EagerMode
-from spatialgrad.torch_utils.numbers import is_count
+from spatialgrad.utils.modules import EagerMode
+from spatialgrad.utils.text import is_count
 
 
 @dataclass(frozen=True, kw_only=True)

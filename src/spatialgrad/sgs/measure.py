@@ -20,7 +20,7 @@ from spatialgrad.sgs.dependence.mutual_information import mutual_information_fac
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
 from spatialgrad.sgs.scaling import NO_DEPENDENCE, check_k, check_range, dependence_limits, scaling_and_mean
-from spatialgrad.torch_utils.distributed import (
+from spatialgrad.utils.distributed import (
     all_reduce_,
     collective_device,
     highest,
@@ -28,9 +28,9 @@ from spatialgrad.torch_utils.distributed import (
     local_part,
     raise_together,
 )
-from spatialgrad.torch_utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
-from spatialgrad.torch_utils.modules import Convolution, gathering, input_of, keeping_buffers, quiet_evaluation
-from spatialgrad.torch_utils.numbers import is_count
+from spatialgrad.utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
+from spatialgrad.utils.modules import Convolution, gathering, input_of, keeping_buffers, quiet_evaluation
+from spatialgrad.utils.text import is_count
 
 Measure = Literal["mutual-information", "autocorrelation"] | DependenceFunction | None
 """How S is measured: by name, by a function, or not at all."""

@@ -27,11 +27,11 @@ from spatialgrad.sgs.layers import ScaledLayers
 from spatialgrad.sgs.live import Live, LiveUpdate
 from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
 from spatialgrad.sgs.step_hook import Progress, StepHook, other_hooks
-from spatialgrad.torch_utils.distributed import check_agreement, is_distributed
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, for_one_process, unwrap_model
-from spatialgrad.torch_utils.numbers import is_count
-from spatialgrad.torch_utils.optimizers import unwrap_optimizers
+from spatialgrad.utils.distributed import check_agreement, is_distributed
+from spatialgrad.utils.loaders import Forward
+from spatialgrad.utils.modules import Predicate, for_one_process, unwrap_model
+from spatialgrad.utils.optimizers import unwrap_optimizers
+from spatialgrad.utils.text import is_count
 
 # In epochs: the paper's schedule for CIFAR-100.
 WARMUP, EVERY = 1, 5

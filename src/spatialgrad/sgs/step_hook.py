@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayer, ScaledLayers, check_scaling, layout_of
 from spatialgrad.sgs.live import LiveUpdate
 from spatialgrad.sgs.measure import Settings
-from spatialgrad.torch_utils.distributed import check_agreement, is_distributed, local_part
-from spatialgrad.torch_utils.modules import named_convolutions, plain_name
-from spatialgrad.torch_utils.optimizers import act_on_gradients
+from spatialgrad.utils.distributed import check_agreement, is_distributed, local_part
+from spatialgrad.utils.modules import named_convolutions, plain_name
+from spatialgrad.utils.optimizers import act_on_gradients
 
 # More backward passes without a step than any gradient accumulation has.
 PATIENCE = 1000

@@ -28,9 +28,9 @@ from spatialgrad.studies.paper.table8_pose import POSE
 from spatialgrad.studies.record import STUDIES as FOLDER
 from spatialgrad.studies.record import STUDY
 from spatialgrad.studies.study import SCALES, Study
-from spatialgrad.torch_utils.names import did_you_mean
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.flags import check_name
+from spatialgrad.utils.text import did_you_mean
 
 
 class FailedRunsError(TrainError):

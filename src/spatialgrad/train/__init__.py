@@ -6,7 +6,7 @@ model = load_model(recipe("cifar_appendix").folder)
 
 from typing import TYPE_CHECKING
 
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 if TYPE_CHECKING:
     from spatialgrad.train.config import (

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.torch_utils.distributed import all_reduce_
-from spatialgrad.torch_utils.modules import gathering
 from spatialgrad.train.errors import DeployError
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.tasks.base import Sums, Task, add_
+from spatialgrad.utils.distributed import all_reduce_
+from spatialgrad.utils.modules import gathering
 
 TOLERANCE = {"32-true": 0.002, "64-true": 0.002}
 """Largest change of the headline metric by merging: rounding flips a few images on the decision boundary."""

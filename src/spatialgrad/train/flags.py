@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from spatialgrad.torch_utils.names import did_you_mean
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.utils.text import did_you_mean
 
 SHORT_FLAGS = {
     "model.name": "--model",

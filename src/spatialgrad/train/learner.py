@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
 from spatialgrad.reparam import count
-from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.export import rebuild_model
@@ -22,6 +21,7 @@ from spatialgrad.train.optimizers import build_optimizer, learning_rate, set_lea
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.start_weights import StartWeights, load_backbone_
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task
+from spatialgrad.utils.modules import for_one_process
 
 
 class Learner:

@@ -21,13 +21,13 @@ from torch import nn
 from spatialgrad.data import DataError, fingerprint
 from spatialgrad.models.external import describe_source, is_external
 from spatialgrad.reparam import Count, count
-from spatialgrad.torch_utils.freed_memory import keeping_freed_memory
 from spatialgrad.train.config import TrainConfig, flatten
 from spatialgrad.train.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.environment import describe_environment
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
 from spatialgrad.train.evaluation import check_agreement, evaluate, metrics_of_all
 from spatialgrad.train.examples import NUM_EXAMPLES, write_examples
+from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity, explain_difference
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.optimizers import check_optimizer

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
-from spatialgrad.torch_utils.user_modules import import_user_module
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import at_least, check_name, flag, parse_key_values, require, sorted_key_values
+from spatialgrad.utils.text import import_user_module
 
 if TYPE_CHECKING:
     from torch import nn

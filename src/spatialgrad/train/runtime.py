@@ -22,11 +22,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from spatialgrad.torch_utils.distributed import highest
-from spatialgrad.torch_utils.memory_format import NARROW, unsafe_in_channels_last
-from spatialgrad.torch_utils.modules import for_one_process
 from spatialgrad.train.config import MachineConfig
 from spatialgrad.train.errors import ConfigError, TrainError
+from spatialgrad.train.memory_format import NARROW, unsafe_in_channels_last
+from spatialgrad.utils.distributed import highest
+from spatialgrad.utils.modules import for_one_process
 
 T = TypeVar("T")
 GLOO = "gloo/transport/"

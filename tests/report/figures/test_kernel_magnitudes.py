@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from spatialgrad.report.figures.kernels import kernel_magnitude, magnitudes_of_run
-from spatialgrad.torch_utils.modules import named_convolutions
 from spatialgrad.train import CheckpointError, Run, load_model
 from spatialgrad.train.checkpoint import save_checkpoint
+from spatialgrad.utils.modules import named_convolutions
 from support.training import quietly, tiny
 
 

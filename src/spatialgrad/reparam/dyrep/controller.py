@@ -36,10 +36,10 @@ from spatialgrad.reparam.surgery import (
     parameter_siblings,
     sort_parameters_,
 )
-from spatialgrad.torch_utils.distributed import is_distributed
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate, unwrap_model
-from spatialgrad.torch_utils.optimizers import act_on_gradients, parameter_ids
+from spatialgrad.utils.distributed import is_distributed
+from spatialgrad.utils.loaders import Forward
+from spatialgrad.utils.modules import Predicate, unwrap_model
+from spatialgrad.utils.optimizers import act_on_gradients, parameter_ids
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import batch_norm_affine, exact
 from spatialgrad.reparam.preserve import absorb_, bypassed, calibrate_, compensate_, make_identity_, set_strength_
 from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
-from spatialgrad.torch_utils.distributed import all_reduce_, is_distributed
-from spatialgrad.torch_utils.loaders import Forward
-from spatialgrad.torch_utils.modules import Predicate
+from spatialgrad.utils.distributed import all_reduce_, is_distributed
+from spatialgrad.utils.loaders import Forward
+from spatialgrad.utils.modules import Predicate
 
 METHOD = "DyRep"
 _GROWING = ("kxk", "1x1_kxk")  # the branches whose full convolution can grow in turn

@@ -11,8 +11,8 @@ from torch import nn
 from spatialgrad.reparam.repopt.block import LayerScales
 from spatialgrad.reparam.repopt.scales import repopt_multipliers
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.torch_utils.modules import named_convolutions, unwrap_model
-from spatialgrad.torch_utils.optimizers import unwrap_optimizers
+from spatialgrad.utils.modules import named_convolutions, unwrap_model
+from spatialgrad.utils.optimizers import unwrap_optimizers
 
 __all__ = ["RepOptScaling"]
 

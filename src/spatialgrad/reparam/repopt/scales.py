@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
 from spatialgrad.reparam.repopt.block import LayerScales, check_scales
-from spatialgrad.torch_utils.modules import named_convolutions
+from spatialgrad.utils.modules import named_convolutions
 
 SCALE = re.compile(r"(?P<layer>.+)\.branches\.(?P<branch>kxk|1x1|identity)\.scale")
 """The scales of a block in the state of a model."""

@@ -22,7 +22,7 @@ from spatialgrad.sgs.dependence.histogram import (
     sturges_bins,
 )
 from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
-from spatialgrad.torch_utils.distributed import Reduction
+from spatialgrad.utils.distributed import Reduction
 
 
 class DistantMutualInformation(TwoPassEstimator):

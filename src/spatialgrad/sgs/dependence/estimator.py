@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spatialgrad.sgs.dependence.window import Window, blocks
-from spatialgrad.torch_utils.distributed import Reduction
+from spatialgrad.utils.distributed import Reduction
 
 DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.reparam import LayerScales, MergeReport, UnsupportedLayerError, merge_with_report, repopt_init_
-from spatialgrad.torch_utils.modules import Convolution
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError
+from spatialgrad.utils.modules import Convolution
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 

@@ -18,12 +18,12 @@ from torch.optim import Optimizer
 from spatialgrad.reparam import Branches, merge, reparameterize_
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.sgs.scaling import scaling_from_masks
-from spatialgrad.torch_utils.modules import named_convolutions
 from spatialgrad.train.errors import DivergedError
 from spatialgrad.train.methods.base import Method, Participation, StepContext
 from spatialgrad.train.methods.branches import branch_reasons
 from spatialgrad.train.optimizers import build_optimizer
 from spatialgrad.train.run import DISTANCES
+from spatialgrad.utils.modules import named_convolutions
 
 MASKS = (
     ((1, 1, 1), (1, 1, 1), (1, 1, 1)),

@@ -17,11 +17,11 @@ from spatialgrad.data.segmentation import SegmentationDataset
 from spatialgrad.data.splits import random_indices
 from spatialgrad.models import ModelError, create_model
 from spatialgrad.models.external import describe_error
-from spatialgrad.torch_utils.modules import quiet_evaluation
 from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.examples import Gallery
 from spatialgrad.train.flags import flag
+from spatialgrad.utils.modules import quiet_evaluation
 
 D = TypeVar("D", SegmentationDataset, PoseDataset, ImageDataset[Any])
 

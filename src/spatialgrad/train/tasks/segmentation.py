@@ -17,11 +17,11 @@ from spatialgrad.data.batches import eval_batches
 from spatialgrad.data.registry import load_for
 from spatialgrad.data.segmentation import IGNORE, SegmentationDataset
 from spatialgrad.data.warp import STILL, Geometry, Size
-from spatialgrad.torch_utils.distributed import all_reduce_
 from spatialgrad.train.config import DataConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.examples import Gallery, Pictures
 from spatialgrad.train.tasks.base import Sums, Task, subset_of, total
+from spatialgrad.utils.distributed import all_reduce_
 
 LARGEST_SHOWN = 512
 """Maximum side of example pictures in pixels: full-size street scenes would make reports too large to open."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.torch_utils.modules import (
+from spatialgrad.utils.modules import (
     for_one_process,
     keeping_buffers,
     named_convolutions,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data import DataLoader
 
-from spatialgrad.torch_utils.numbers import is_count
+from spatialgrad.utils.text import is_count
 
 Forward = Callable[[nn.Module, Any], Any]
 

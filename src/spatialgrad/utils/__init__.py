@@ -5,8 +5,7 @@
 - `optimizers`: look through wrappers, act on gradients before a step
 - `optimizer_trial`: find out how an optimizer treats gradients
 - `distributed`: the collectives that the package uses
-- `memory_format`: networks that are not safe with their channels last in memory
-- `freed_memory`: keep what is freed for the next tensors
+- `text`: names that may be misspelt, counts, modules of the user's
 - `lazy`: packages whose names are imported on first use
 - `flops`: parameters and multiply-accumulates of a network
 """

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from spatialgrad.torch_utils.modules import quiet_evaluation, unwrap_model
+from spatialgrad.utils.modules import quiet_evaluation, unwrap_model
 
 
 class Count(NamedTuple):

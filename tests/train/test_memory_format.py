@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from spatialgrad.models import create_model
-from spatialgrad.torch_utils.memory_format import unsafe_in_channels_last
+from spatialgrad.train.memory_format import unsafe_in_channels_last
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.torch_utils.optimizer_trial import try_optimizer
+from spatialgrad.utils.optimizer_trial import try_optimizer
 from support.optimizers import Anchored, GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
 
 optim = torch.optim

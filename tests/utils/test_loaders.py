@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
-from spatialgrad.torch_utils import loaders as module
-from spatialgrad.torch_utils.loaders import RandomStates, move_to, take_batches
+from spatialgrad.utils import loaders as module
+from spatialgrad.utils.loaders import RandomStates, move_to, take_batches
 
 
 class Noisy(Dataset):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.torch_utils.optimizers import (
+from spatialgrad.utils.optimizers import (
     act_on_gradients,
     parameter_ids,
     unwrap_optimizer,

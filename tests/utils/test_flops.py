@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.torch_utils.flops import count
+from spatialgrad.utils.flops import count
 
 
 def test_counts_by_hand():

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 import spatialgrad
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 
 LAZY = ["spatialgrad", *(f"spatialgrad.{name}" for name in ("models", "data", "reparam", "train"))]
 PACKAGE = """
 from typing import TYPE_CHECKING
-from spatialgrad.torch_utils.lazy import import_on_use
+from spatialgrad.utils.lazy import import_on_use
 if TYPE_CHECKING:
     from lazy_package.inner import VALUE
 __getattr__, __dir__ = import_on_use(__name__)

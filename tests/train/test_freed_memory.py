@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from spatialgrad.torch_utils.freed_memory import _glibc
+from spatialgrad.train.freed_memory import _glibc
 
 pytestmark = pytest.mark.skipif(_glibc() is None, reason="needs Linux with glibc")
 
@@ -14,7 +14,7 @@ FAULTS = """
 import resource, sys
 from contextlib import nullcontext
 import torch
-from spatialgrad.torch_utils.freed_memory import keeping_freed_memory
+from spatialgrad.train.freed_memory import keeping_freed_memory
 
 def resident():
     with open("/proc/self/statm") as file:

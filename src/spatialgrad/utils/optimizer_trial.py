@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spatialgrad.torch_utils.loaders import RandomStates
+from spatialgrad.utils.loaders import RandomStates
 
 # Enough for optimizers that become adaptive only after some steps, and for averages over every few steps.
 STEPS = 12

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from spatialgrad.torch_utils.distributed import all_reduce_, check_agreement, highest, is_distributed, local_part
+from spatialgrad.utils.distributed import all_reduce_, check_agreement, highest, is_distributed, local_part
 
 on_ranks = [pytest.mark.xdist_group("ranks"), pytest.mark.timeout(200)]
 

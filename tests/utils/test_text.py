@@ -1,6 +1,6 @@
 import pytest
 
-from spatialgrad.torch_utils.names import did_you_mean
+from spatialgrad.utils.text import did_you_mean
 
 KNOWN = ("resnet18", "resnet34", "vgg11")
 
