@@ -11,6 +11,7 @@ from spatialgrad.studies.own.datasets import DATASETS
 from spatialgrad.studies.own.fitted import FITTED
 from spatialgrad.studies.own.length import LENGTH
 from spatialgrad.studies.own.live import LIVE
+from spatialgrad.studies.own.measurement import MEASUREMENT
 from spatialgrad.studies.own.regimes import REGIMES
 from spatialgrad.studies.own.rivals import RIVALS
 from spatialgrad.studies.own.sources import SOURCES
@@ -58,6 +59,7 @@ STUDIES: dict[str, Study] = {
         REGIMES,
         RIVALS,
         LIVE,
+        MEASUREMENT,
         SOURCES,
         ADAPTIVE,
         CONTROLS,

@@ -36,6 +36,7 @@ from spatialgrad.train.jsonfiles import path_as_text, replacing
 from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
 Apply = Literal["gradient", "update", "auto"]
+Schedule = Literal["epochs", "doubling"]
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
 METHOD_NAMES = [
     *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
@@ -189,6 +190,9 @@ class ScalingConfig:
     live: bool = False
     """Measure the training's own forward passes instead of further ones: the ranges of as many steps as there are
     batches, and then the counts of as many again."""
+    schedule: Schedule = "epochs"
+    """With --scaling.live. epochs: updates follow --scaling.warmup and --scaling.every.
+    doubling: after 100, 200, 400, 800 and 1,600 steps, and then every 1,955 steps."""
     apply: Apply = "auto"
     """gradient: scale the gradient before the optimizer uses it.
     update: scale the optimizer's update (the paper's Adagrad*).
@@ -211,6 +215,13 @@ class ScalingConfig:
         at_least(1, self, "scaling", "every", "batches")
         at_least(2, self, "scaling", "bins")
         check_name(flag("scaling.apply"), self.apply, get_args(Apply))
+        check_name(flag("scaling.schedule"), self.schedule, get_args(Schedule))
+        require(
+            self.live or self.schedule == "epochs",
+            "scaling.schedule",
+            self.schedule,
+            "must be epochs without --scaling.live",
+        )
         check_name(flag("scaling.control"), self.control, get_args(Control))
         require(
             self.control == "none" or not self.live, "scaling.control", self.control, "must be none with --scaling.live"

@@ -43,11 +43,8 @@ class MutualInformationScaling(Method):
         if scaling.live:
             if self.measure is None:
                 raise ConfigError("--scaling.live: sgs-static has nothing to measure; choose --method sgs")
-            warmup, every = (epochs * self.steps_per_epoch for epochs in schedule.values())
-            # Epochs that are multiples of `every` after the warm-up, as without live updates.
-            at = (warmup, (warmup // every + 1) * every)
             with as_config_error("--scaling.live: "):
-                schedule = {"live": Live(at=at, every=every, batches=scaling.batches)}
+                schedule = {"live": self._live()}
         self.sgs = SpatialGradientScaling(
             model,
             optimizer,
@@ -59,6 +56,15 @@ class MutualInformationScaling(Method):
             **schedule,
         )
         self._num_logged = 0
+
+    def _live(self) -> Live:
+        """The schedule of live updates in steps."""
+        scaling = self.config.scaling
+        if scaling.schedule == "doubling":
+            return Live(at=(100, 200, 400, 800, 1600), every=1955, batches=scaling.batches)
+        warmup, every = scaling.warmup * self.steps_per_epoch, scaling.every * self.steps_per_epoch
+        # Epochs that are multiples of `every` after the warm-up, as without live updates.
+        return Live(at=(warmup, (warmup // every + 1) * every), every=every, batches=scaling.batches)
 
     def before_epoch(self, context: EpochContext) -> Update:
         """Measure the scalings when an update is due."""
