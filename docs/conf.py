@@ -46,7 +46,6 @@ html_copy_source = False
 html_show_sourcelink = False
 html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "method": [], "changelog": []}
 html_theme_options = {
-    "github_url": "https://github.com/spatialgrad/spatialgrad",
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "show_prev_next": False,

@@ -10,17 +10,17 @@ import json
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pictures import draw_fit, draw_results
+from pictures import draw_fit, draw_front, draw_results
 
 from spatialgrad.report.figures.gains import GainPoint
 from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
-from spatialgrad.report.statistics import Comparison, Summary, compare_paired, summarize
+from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import metric_name, p_value, signed, spread
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.archive import archives_in
@@ -56,6 +56,9 @@ METHODS = {
     "dyrep": "DyRep",
 }
 WIDTHS = {"0.25": "a quarter of its width", "1": "full width"}
+PLAIN, SHUFFLED = "Plain", "SGS, G shuffled"
+FRONT = {"plain": PLAIN, "SGS": "SGS", "SGS with G\nshuffled": SHUFFLED}
+"""The arms of the controls on the first picture, by the words there."""
 NOT_YET = "not measured yet"
 
 
@@ -76,8 +79,14 @@ class Row:
     """By seed, in percentage points."""
     plain_training: Summary
     """Of the accuracy on training images in the last epoch."""
+    scaled_training: Summary
     training: Comparison
     """The same for that accuracy, without a correction."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the error of plain training on training images is at most half of its error on test images."""
+        return 2 * (100 - self.plain_training.mean) <= 100 - self.plain.mean
 
     @property
     def gap(self) -> float:
@@ -102,8 +111,9 @@ def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
                 continue
             plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
             before, after = (_training_accuracies(each, study.record.metric) for each in (reference, arm))
-            plain_training, training = summarize(list(before.values())), compare_paired(after, before)
-            if plain is None or scaled is None or plain_training is None or training is None:
+            plain_training, scaled_training = (summarize(list(each.values())) for each in (before, after))
+            training = compare_paired(after, before)
+            if None in (plain, scaled, plain_training, scaled_training, training):
                 continue
             seeds = arm.values.keys() & reference.values.keys()
             found.append(
@@ -119,6 +129,7 @@ def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
                     comparison=comparison,
                     gains={seed: arm.values[seed] - reference.values[seed] for seed in seeds},
                     plain_training=plain_training,
+                    scaled_training=scaled_training,
                     training=training,
                 )
             )
@@ -136,9 +147,17 @@ def main_rows(rows: Sequence[Row]) -> list[Row]:
     return sorted(of, key=lambda row: (datasets.index(row.dataset), networks.index(row.network), row.epochs))
 
 
-def headline_row(rows: Sequence[Row]) -> Row:
-    """The gain on CIFAR-100."""
-    return next(row for row in main_rows(rows) if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))
+def front_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the README, with Holm's correction over them alone.
+
+    CIFAR-100 at the shortest length after which plain training fits, or the longest that was trained; then the data
+    sets and networks of the study of fitted trainings.
+    """
+    of = [row for row in rows if row.label.startswith("SGS") and row.method == "SGS"]
+    lengths = sorted((row for row in of if row.study in ("sensitivity", "length")), key=lambda row: row.epochs)
+    shown = ([row for row in lengths if row.fits] or lengths[-1:])[:1] + [row for row in of if row.study == "fitted"]
+    corrected = correct([row.comparison for row in shown])
+    return [replace(row, comparison=each) for row, each in zip(shown, corrected, strict=True) if each is not None]
 
 
 # Tables and sentences, by the names that the pages use.
@@ -147,13 +166,45 @@ def headline_row(rows: Sequence[Row]) -> Row:
 def gains_table(rows: Sequence[Row]) -> str:
     """Plain training and scaling, one row per data set and network."""
     cells = []
-    for row in main_rows(rows):
+    for row in rows:
         each = row.comparison
         p = "" if each.holm is None else p_value(each.holm)
         setting = [row.dataset, row.network, str(row.epochs), str(each.n)]
-        cells.append([*setting, spread(row.plain), spread(row.scaled), _interval(each), p])
+        plain = f"{spread(row.plain)} ({row.plain_training.mean:.1f})"
+        scaled = f"{spread(row.scaled)} ({row.scaled_training.mean:.1f})"
+        cells.append([*setting, plain, scaled, _interval(each), p])
     titles = ["data set", "network", "epochs", "seeds", "plain (%)", "SGS (%)", "gain, 95 % interval", "p"]
     return _table(titles, cells)
+
+
+def controls_table(rows: Sequence[Row]) -> str:
+    """Every arm of the controls: accuracy on training and on test images, and the difference from plain training."""
+    of = [row for row in rows if row.study == "controls"]
+    first = max(of, key=lambda row: row.plain.n)
+    cells = [["plain", str(first.plain.n), f"{first.plain_training.mean:.1f}", spread(first.plain), ""]]
+    for row in of:
+        scores = [f"{row.scaled_training.mean:.1f}", spread(row.scaled)]
+        cells.append([row.label, str(row.comparison.n), *scores, _interval(row.comparison)])
+    return _table(["training", "seeds", "training images (%)", "test images (%)", "difference, 95 % interval"], cells)
+
+
+def control_sentence(studies: Sequence[StudyResults]) -> str:
+    """What the same factors do at other positions."""
+    values = _control_values(studies)
+    plain, scaled, shuffled = (values[label] for label in (PLAIN, "SGS", SHUFFLED))
+    worse, better = compare_paired(shuffled, plain), compare_paired(scaled, shuffled)
+    assert worse is not None
+    assert better is not None
+    return (
+        "**It matters where the factors of G are.** With the measured factors at shuffled positions, the network of "
+        f"the picture is {with_interval(worse)} points from plain training; SGS is {with_interval(better)} points above "
+        f"that ({worse.n} seeds)."
+    )
+
+
+def _control_values(studies: Sequence[StudyResults]) -> dict[str, dict[int, float]]:
+    """Accuracy on test images by arm of the controls and seed."""
+    return {arm.label: arm.values for arm, _ in _named("controls", studies)}
 
 
 def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
@@ -179,12 +230,12 @@ def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
 
 def headline(rows: Sequence[Row]) -> str:
     """The gain on CIFAR-100, for the first page."""
-    row = headline_row(rows)
+    row = front_rows(rows)[0]
     each = row.comparison
     return (
         f"**{signed(each.difference)} points**\n\n"
-        f"{row.dataset}: {row.plain.mean:.2f} → {row.scaled.mean:.2f} % ({row.network}, 30 epochs, {each.n} seeds; 95 %"
-        f" interval {signed(each.low or 0)} to {signed(each.high or 0)})"
+        f"{row.dataset}: {row.plain.mean:.2f} → {row.scaled.mean:.2f} % ({row.network}, {row.epochs} epochs, {each.n} "
+        f"seeds; 95 % interval {signed(each.low or 0)} to {signed(each.high or 0)})"
     )
 
 
@@ -348,6 +399,17 @@ def overhead_table(overhead: dict[str, Any]) -> str:
     return _table(["", "measured", "command"], [[*row, f"`{used}`"] for *row, used in cells])
 
 
+def cost_line(overhead: dict[str, Any], cost: dict[str, Any]) -> str:
+    """What scaling and the branches of its rivals cost, for the README."""
+    step, ratios = overhead["step at width 0.25"], {method: step_ratio(cost, method) for method in BRANCHED}
+    rivals = ", ".join(f"{method} {ratio:.1f}" for method, ratio in ratios.items())
+    return (
+        f"**Cost**: a training step takes +{step['multiplication_percent']:.2f} % for the multiplication, and at most "
+        f"+{max(step['schedules_percent'].values()):.2f} % with the paper's updates (VGG-16, 2 CPU cores); with "
+        f"branches, a step takes a multiple ({rivals} ×)."
+    )
+
+
 def overhead_fact(overhead: dict[str, Any]) -> str:
     """The overhead of a step, for the first page."""
     step = overhead["step at width 0.25"]
@@ -367,8 +429,12 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
     cost, overhead = (json.loads(path.read_text()) for path in (COST, OVERHEAD))
     return {
         "overhead": overhead_table(overhead),
+        "cost-line": cost_line(overhead, cost),
         "overhead-fact": overhead_fact(overhead),
-        "gains": gains_table(rows),
+        "front": gains_table(front_rows(rows)),
+        "gains": gains_table(main_rows(rows)),
+        "controls": controls_table(rows),
+        "control": control_sentence(studies),
         "methods": methods_table(rows, cost),
         "headline": headline(rows),
         "provenance": provenance(studies),
@@ -384,20 +450,19 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
 
 def quoted(studies: Sequence[StudyResults]) -> dict[str, Any]:
     """The gain on CIFAR-100, for the demonstration."""
-    row = headline_row(compared_rows(studies))
+    row = front_rows(compared_rows(studies))[0]
     each = row.comparison
     return {
         "dataset": row.dataset,
         "network": row.network,
-        "epochs": 30,
+        "epochs": row.epochs,
         "seeds": each.n,
         "plain": round(row.plain.mean, 2),
         "scaled": round(row.scaled.mean, 2),
         "difference": round(each.difference, 2),
         "low": None if each.low is None else round(each.low, 2),
         "high": None if each.high is None else round(each.high, 2),
-        "command": f'spatialgrad study run {row.study} --scale desk --seeds {each.n} --only "cifar-100 origin" '
-        '"cifar-100 sgs"',
+        "command": f"spatialgrad study run {row.study} --scale desk --seeds {each.n}",
     }
 
 
@@ -416,7 +481,8 @@ def main() -> None:
     gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in main_rows(rows)]
     draw_results(gains, {method: step_ratio(cost, method) for method in cost["methods"] if method != "plain"})
     draw_fit(fit_points(rows))
-    print(filled["gains"])
+    draw_front({label: list(_control_values(studies)[arm].values()) for label, arm in FRONT.items()})
+    print(filled["front"])
 
 
 def with_interval(comparison: Comparison) -> str:
