@@ -197,8 +197,8 @@ def control_sentence(studies: Sequence[StudyResults]) -> str:
     assert better is not None
     return (
         "**It matters where the factors of G are.** With the measured factors at shuffled positions, the network of "
-        f"the picture is {with_interval(worse)} points from plain training; SGS is {with_interval(better)} points above "
-        f"that ({worse.n} seeds)."
+        f"the picture is {with_interval(worse)} points from plain training; SGS is {with_interval(better)} points "
+        f"above that ({worse.n} seeds)."
     )
 
 
