@@ -27,7 +27,7 @@ PACKAGES = {
     "models": """
         BasicBlock Bottleneck ConvNeXt EncoderWeightsError MobileNetV2 ModelError ModelInfo PSPNet PoseResNet
         PreActResNet PyramidNet ResNet ResNetEncoder SEBasicBlock ShuffleNet VGG Xception create_model list_models
-        load_encoder_ model_info register
+        load_encoder_ model_info
     """,
     "data": """
         Augmentation Batches CorruptDataError DataError DatasetInfo FileSplit ImageDataset Loader MemorySplit
@@ -40,7 +40,7 @@ PACKAGES = {
         FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
         OtherConfigError PoseConfig RECIPES RepOptGroup Result Run ScalingConfig ScheduleConfig SegmentationConfig
         StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_config load_model
-        recipe register_method register_task resume save_config train
+        recipe resume save_config train
     """,
     "studies": """
         Arm Plan Published SCALES STUDIES Scale Search Study StudyRecord get_study list_studies make_plan

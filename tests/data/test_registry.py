@@ -113,7 +113,7 @@ def test_the_environment_is_where_data_sets_are_loaded_from(monkeypatch, tmp_pat
         ("cifar-10", "did you mean 'cifar10'"),
         ("CIFAR100", "did you mean 'cifar100'"),
         ("fashion_mnist", "did you mean 'fashion-mnist'"),
-        ("xyz", "choose from fashion-mnist-mini, .* and folder:PATH"),
+        ("xyz", "choose from fashion-mnist-mini, .* folder:PATH and package.module:function"),
         ("folder:", "unknown data set 'folder:'"),
     ],
 )

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from spatialgrad.models import ModelError, ModelInfo, create_model, list_models, register
+from spatialgrad.models import ModelError, create_model, list_models
 from spatialgrad.models.external import describe_source
 from support.common import python_environment
 from support.external import user_module  # noqa: F401 (fixture)
@@ -64,7 +64,7 @@ def test_without_a_number_of_classes_there_are_those_of_imagenet():
         ("usernet:build", {}, "module 'usernet' not found; run the command in the folder", "name"),
         ("usernets.more:build", {}, "module 'usernets.more' not found", "name"),
         ("tim:resnet18", {}, "did you mean 'timm'", "name"),
-        ("usernets:bild", {}, "no function 'bild'; did you mean 'build'", "name"),
+        ("usernets:bild", {}, "has no .bild.; did you mean .build.", "name"),
         ("usernets:NUMBER", {}, "has type int and is not a function", "name"),
         ("usernets:no_network", {}, "must return a torch.nn.Module, not dict", "name"),
         ("usernets:broken", {}, r"KeyError: 'the weather' \(.*usernets.py, line \d+\)", "name"),
@@ -182,11 +182,6 @@ def test_without_a_network_connection(tmp_path, monkeypatch):
         with pytest.raises(ModelError, match=r"weights of .* cannot be loaded .*TORCH_HOME") as error:
             create_model(name, pretrained=True, num_classes=5, **({"cache_dir": tmp_path} if "timm" in name else {}))
         assert error.value.argument == "pretrained"
-
-
-def test_names_of_the_package_have_no_colon():
-    with pytest.raises(ValueError, match="must not contain a colon"):
-        register(ModelInfo(name="my:net", family="mine", build=torch.nn.Identity, paper=""))
 
 
 def test_configs_and_help_import_no_library():

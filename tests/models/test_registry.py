@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 import spatialgrad.models
-from spatialgrad.models import ModelInfo, create_model, list_models, model_info, register
-from spatialgrad.models.registry import _REGISTRY, CATALOGUE
+from spatialgrad.models import create_model, list_models, model_info
+from spatialgrad.models.registry import CATALOGUE
 from spatialgrad.reparam import count
 from support.imports import loaded_by
 
@@ -167,20 +166,6 @@ def test_num_classes_defaults_to_the_data_set_of_the_paper():
     assert create_model("resnet18-imagenet", width=0.125).fc.out_features == 1000
     assert create_model("resnet18", width=0.125).fc.out_features == 100
     assert create_model("resnet18", width=0.125, num_classes=10).fc.out_features == 10
-
-
-def test_a_network_of_ones_own_can_be_registered_once(monkeypatch):
-    for name in list_models():  # undone by monkeypatch, with everything the test adds
-        monkeypatch.delitem(_REGISTRY, name)
-
-    def build(num_classes, width, in_channels, bias=True):
-        return nn.Linear(in_channels, num_classes, bias=bias)
-
-    info = ModelInfo(name="mine", family="mine", build=build, paper="none", num_classes=7)
-    monkeypatch.setitem(_REGISTRY, "mine", info)
-    assert create_model("mine", bias=False).weight.shape == (7, 3)
-    with pytest.raises(ValueError, match="'mine' is already registered"):
-        register(info)
 
 
 def test_public_names_are_there():

@@ -29,9 +29,7 @@ from spatialgrad.train import (
     OptimizerConfig,
     ScalingConfig,
     ScheduleConfig,
-    Task,
     TrainConfig,
-    register_task,
 )
 from spatialgrad.train.config import (
     HIDDEN_METHODS,
@@ -45,6 +43,7 @@ from spatialgrad.train.config import (
     with_values,
 )
 from spatialgrad.train.flags import SHORT_FLAGS, flag, parse_key_values, sorted_key_values
+from spatialgrad.train.methods import find_method
 
 
 @pytest.mark.parametrize(
@@ -96,13 +95,24 @@ def test_the_names_of_methods_and_tasks_are_those_of_the_implementations():
     assert list(TASKS) == TASK_NAMES
 
 
-def test_a_task_of_ones_own(request):
+def test_a_task_of_ones_own():
     with pytest.raises(ConfigError, match="unknown task 'toy'"):
         TrainConfig(task="toy")
-    register_task("toy", Task)
-    request.addfinalizer(lambda: (TASKS.pop("toy"), TASK_NAMES.remove("toy")))
-    with pytest.raises(ConfigError, match="model 'vgg11' is for classification, but the task is 'toy'"):
-        TrainConfig(task="toy")
+    with pytest.raises(ConfigError, match=r"model 'vgg11' is for classification, but the task is 'my\.tasks:Toy'"):
+        TrainConfig(task="my.tasks:Toy")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere.at.all:Method", "--method: module 'nowhere.at.all' not found; run the command in the folder"),
+        ("spatialgrad.train:Metod", "--method: spatialgrad.train has no 'Metod'; did you mean"),
+        ("spatialgrad.train:TrainConfig", "it is not a subclass of spatialgrad.train.Method"),
+    ],
+)
+def test_a_method_of_ones_own_that_is_none(name, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        find_method(name)
 
 
 def test_errors_name_flags_that_exist():

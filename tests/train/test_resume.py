@@ -7,9 +7,8 @@ import time
 import pytest
 import torch
 
-from spatialgrad.train import METHODS, InterruptedTraining, Method, Run, register_method, resume
+from spatialgrad.train import InterruptedTraining, Method, Run, resume
 from spatialgrad.train.checkpoint import has_checkpoint, load_checkpoint, read_checkpoint
-from spatialgrad.train.config import METHOD_NAMES
 from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.signals import Stop
 from support.training import (
@@ -112,9 +111,7 @@ class Busy(Method):
 @pytest.mark.parametrize("where", ["step", "evaluation"])
 def test_nothing_is_saved_while_a_method_is_busy(where, tmp_path, request):
     """A checkpoint, or the answer to a signal, waits until the method is ready."""
-    register_method("busy", Busy)
-    request.addfinalizer(lambda: (METHODS.pop("busy"), METHOD_NAMES.remove("busy")))
-    config = tiny(tmp_path, "busy", budget={"checkpoint_steps": 7})
+    config = tiny(tmp_path, f"{__name__}:Busy", budget={"checkpoint_steps": 7})
     if where == "evaluation":  # of the first epoch, after 5 steps
         request.getfixturevalue("monkeypatch").setattr(Busy, "busy", property(lambda self: 5 <= self.steps < 9))
     with at_step(5 if where == "evaluation" else 6, request_stop), pytest.raises(InterruptedTraining):

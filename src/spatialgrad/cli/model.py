@@ -10,11 +10,12 @@ from rich.console import Console
 
 from spatialgrad.cli.importing import importing
 from spatialgrad.cli.rows import Rows
-from spatialgrad.models.external import FORMS, ModelError, describe_error, is_external
+from spatialgrad.models.external import FORMS, ModelError, is_external
 from spatialgrad.models.registry import list_models, model_info
 from spatialgrad.train.config import METHOD_NAMES, ModelConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import check_name
+from spatialgrad.utils.text import describe_error
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,7 +84,7 @@ def model_show(
             raise ConfigError(f"{flag} must be at least 1, got {number}")
     config = ModelConfig(name=name, width=width, options=options)
     with importing():
-        from spatialgrad.train.methods import METHODS
+        from spatialgrad.train.methods import find_method
         from spatialgrad.train.tasks.base import build_network
         from spatialgrad.utils.flops import count
 
@@ -97,7 +98,7 @@ def model_show(
             f"{name} does not accept images of {shape} ({describe_error(error)}); try another --image-size"
         ) from error
     try:
-        found = METHODS[method].participation(model, size)
+        found = find_method(method).participation(model, size)
     except ValueError as error:
         raise ConfigError(f"--method {method} cannot train {name}: {error}") from error
     console = Console(highlight=False)

@@ -10,8 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spatialgrad.data.errors import DataError
 from spatialgrad.data.source import Progress, Source, data_root
-from spatialgrad.utils.text import did_you_mean
+from spatialgrad.utils.text import UserCodeError, did_you_mean, find_object, is_object_name
 
 if TYPE_CHECKING:
     from spatialgrad.data.classification import ImageDataset
@@ -66,10 +67,11 @@ def task_of(name: str) -> str:
     Raises:
         ValueError: If no data set has this name; the message suggests the closest one.
     """
-    if is_folder(name):
+    if is_folder(name) or is_object_name(name):
         return "classification"
     if name not in DATASETS:
-        hint = did_you_mean(name, DATASETS, otherwise=f"choose from {', '.join(DATASETS)} and folder:PATH")
+        known = f"choose from {', '.join(DATASETS)}, folder:PATH and package.module:function"
+        hint = did_you_mean(name, DATASETS, otherwise=known)
         raise ValueError(f"unknown data set {name!r}; {hint}")
     return DATASETS[name].task
 
@@ -93,7 +95,8 @@ def load_dataset(name: str, root: str | Path | None = None, *, image_size: int |
     """Load a data set for classification by name.
 
     Args:
-        name: One of `list_datasets()`, or `folder:PATH` for class folders of image files.
+        name: One of `list_datasets()`, `folder:PATH` for class folders of image files, or `package.module:function`
+            for a function that returns an `ImageDataset`.
         root: The folder of the data sets; see `data_root`.
         image_size: Height and width of the images in a batch, if not the default: images in memory are padded with
             black (from 28 to 32 for Fashion-MNIST), images in files are resized.
@@ -160,12 +163,40 @@ def get_dataset_files(name: str, root: str | Path | None = None, *, progress: Pr
 
 
 def find_source(name: str) -> Source:
-    """The source of a data set, by its name or by `folder:PATH`.
+    """The source of a data set, by its name or by `folder:PATH`, or `package.module:function`.
 
     Raises:
         ValueError: If no data set has this name; the message suggests the closest one.
     """
     task_of(name)
+    if is_object_name(name) and not is_folder(name):
+        return _users_source(name)
     module = import_module(f"spatialgrad.data.sets.{'folder' if is_folder(name) else DATASETS[name].module}")
     source: Source = module.source(name) if is_folder(name) else getattr(module, DATASETS[name].attribute)
     return source
+
+
+def _users_source(name: str) -> Source:
+    """A function of the user's that returns an `ImageDataset`, as `package.module:function`."""
+
+    def read(place: Path) -> Any:
+        from spatialgrad.data.classification import ImageDataset
+
+        try:
+            function = find_object(name)
+        except UserCodeError as error:
+            raise DataError(f"data set {name}: {error}") from error
+        dataset = function() if callable(function) else function
+        if not isinstance(dataset, ImageDataset):
+            raise DataError(f"{name} must return an ImageDataset, not {type(dataset).__name__}")
+        return dataset
+
+    return Source(
+        name=name,
+        description=name,
+        places=lambda root: [Path()],
+        read=read,
+        fetch=None,
+        manual=lambda root: "it is made by your function",
+        repair=lambda place: "",
+    )

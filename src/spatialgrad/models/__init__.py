@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spatialgrad.models.preactresnet import PreActResNet
     from spatialgrad.models.pspnet import PSPNet
     from spatialgrad.models.pyramidnet import PyramidNet
-    from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info, register
+    from spatialgrad.models.registry import ModelInfo, create_model, list_models, model_info
     from spatialgrad.models.resnet import BasicBlock, Bottleneck, ResNet
     from spatialgrad.models.resnet_encoder import EncoderWeightsError, ResNetEncoder, load_encoder_
     from spatialgrad.models.seresnet import SEBasicBlock
@@ -46,7 +46,6 @@ __all__ = [
     "list_models",
     "load_encoder_",
     "model_info",
-    "register",
 ]
 
 __getattr__, __dir__ = import_on_use(__name__)

@@ -8,14 +8,20 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spatialgrad.utils import text
-from spatialgrad.utils.text import did_you_mean, import_user_module
+from spatialgrad.utils.text import (
+    UserCodeError,
+    describe_error,
+    did_you_mean,
+    find_object,
+    import_user_module,
+    is_object_name,
+    place_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,12 +45,6 @@ class ModelError(ValueError):
         self.argument = argument
 
 
-def describe_error(error: BaseException) -> str:
-    """The type of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
-
-
 def is_external(name: str) -> bool:
     """Whether a name is that of an external network; all others are in the registry."""
     return ":" in name
@@ -56,7 +56,7 @@ def check_form(name: str) -> None:
     if source in LIBRARIES:
         valid = bool(rest) and not any(character.isspace() or character in ":/*?" for character in rest)
     else:
-        valid = all(part.isidentifier() for path in (source, rest) for part in path.split("."))
+        valid = is_object_name(name)
     if not valid:
         raise ModelError(f"{name!r} does not have the form {FORMS}")
 
@@ -114,7 +114,7 @@ def describe_source(name: str) -> dict[str, str]:
     source = name.partition(":")[0]
     if source in LIBRARIES:
         return {"library": source, "version": metadata.version(source)}
-    file = getattr(_import_module(source), "__file__", None)
+    file = getattr(import_user_module(source), "__file__", None)
     return {} if file is None else {"file": str(file), "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest()}
 
 
@@ -250,38 +250,21 @@ def _call_function(
         model = function(**arguments)
     except Exception as error:  # it is the user's code
         given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        raise ModelError(f"{name}({given}) failed: {describe_error(error)}{_place(error)}") from error
+        raise ModelError(f"{name}({given}) failed: {describe_error(error)}{place_of(error, __file__)}") from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{name} must return a torch.nn.Module, not {type(model).__name__}")
     return model
 
 
 def _find_function(name: str) -> Callable[..., Any]:
-    module_name, _, path = name.partition(":")
-    found: Any = _import_module(module_name)
-    for part in path.split("."):
-        if not hasattr(found, part):
-            names = [each for each, value in vars(found).items() if callable(value) and not each.startswith("_")]
-            hint = did_you_mean(part, names, otherwise="check the name after the colon")
-            raise ModelError(f"{module_name} has no function {path!r}; {hint}")
-        found = getattr(found, part)
+    try:
+        found = find_object(name, known=LIBRARIES)
+    except UserCodeError as error:
+        raise ModelError(str(error)) from error.__cause__
     if not callable(found):
-        raise ModelError(f"{path!r} of {module_name} has type {type(found).__name__} and is not a function")
+        raise ModelError(f"{name} has type {type(found).__name__} and is not a function")
     function: Callable[..., Any] = found
     return function
-
-
-def _import_module(module: str) -> Any:
-    """Import a module of the user's, also from the working directory."""
-    try:
-        return import_user_module(module)
-    except (Exception, SystemExit) as error:  # it is the user's code
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and (module == missing or module.startswith(f"{missing}.")):
-            way_out = "run the command in the folder that contains it, add that folder to PYTHONPATH, or install it"
-            hint = did_you_mean(module, LIBRARIES, otherwise=way_out)
-            raise ModelError(f"module {module!r} not found; {hint}") from error
-        raise ModelError(f"module {module!r} cannot be imported: {describe_error(error)}{_place(error)}") from error
 
 
 def _check_arguments(
@@ -303,18 +286,3 @@ def _check_arguments(
     missing = [key for key in required if key not in arguments]
     if missing:
         raise ModelError(f"{name} needs a value for {', '.join(map(repr, missing))}", "options")
-
-
-def _place(error: BaseException) -> str:
-    """Where the user's code raised an error."""
-    if isinstance(error, SyntaxError):
-        return f" ({error.filename}, line {error.lineno})"
-    ours = (__file__, text.__file__, importlib.__file__)
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and frame.filename not in ours
-    ]
-    # Rather the line that calls a library than the library's own.
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

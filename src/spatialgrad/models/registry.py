@@ -129,19 +129,6 @@ CATALOGUE: tuple[ModelInfo, ...] = (
 _REGISTRY = {info.name: info for info in CATALOGUE}
 
 
-def register(info: ModelInfo) -> None:
-    """Add a network to the registry.
-
-    Raises:
-        ValueError: If the name is taken, or has a colon as those of external networks do.
-    """
-    if is_external(info.name):
-        raise ValueError(f"the name {info.name!r} must not contain a colon, which stands for {FORMS}")
-    if info.name in _REGISTRY:
-        raise ValueError(f"a model named {info.name!r} is already registered")
-    _REGISTRY[info.name] = info
-
-
 def model_info(name: str) -> ModelInfo:
     """Return what the registry knows about a network of the package.
 

@@ -328,10 +328,10 @@ def _data_fingerprint(config: TrainConfig) -> str | None:
 
     from spatialgrad.data import fingerprint
     from spatialgrad.data.errors import DataError
-    from spatialgrad.train.tasks import TASKS
+    from spatialgrad.train.tasks import find_task
 
     try:
-        return fingerprint(TASKS[config.task](config, torch.device("cpu")).dataset)
+        return fingerprint(find_task(config.task)(config, torch.device("cpu")).dataset)
     except DataError:
         return None
 

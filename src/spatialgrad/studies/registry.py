@@ -30,8 +30,8 @@ from spatialgrad.studies.record import STUDIES as FOLDER
 from spatialgrad.studies.record import STUDY
 from spatialgrad.studies.study import SCALES, Study
 from spatialgrad.train.errors import ConfigError, TrainError
-from spatialgrad.train.flags import check_name
-from spatialgrad.utils.text import did_you_mean
+from spatialgrad.train.flags import as_config_error, check_name
+from spatialgrad.utils.text import did_you_mean, find_object, is_object_name
 
 
 class FailedRunsError(TrainError):
@@ -70,13 +70,19 @@ STUDIES: dict[str, Study] = {
 
 
 def get_study(name: str) -> Study:
-    """The study with a name.
+    """The study with a name, or one of the user's as `package.module:NAME`.
 
     Raises:
         ConfigError: If the name is unknown; the message suggests the closest one.
     """
-    check_name("study", name, STUDIES)
-    return STUDIES[name]
+    if not is_object_name(name):
+        check_name("study", name, STUDIES)
+        return STUDIES[name]
+    with as_config_error():
+        study = find_object(name)
+    if not isinstance(study, Study):
+        raise ConfigError(f"{name} has type {type(study).__name__} and is not a Study")
+    return study
 
 
 def list_studies() -> list[Study]:

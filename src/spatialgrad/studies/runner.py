@@ -40,7 +40,7 @@ from spatialgrad.train.errors import (
 )
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.locks import is_locked, locked
-from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods import find_method
 from spatialgrad.train.run import FAILURE, RESULT, Run
 from spatialgrad.train.signals import Stop
 
@@ -97,7 +97,7 @@ def run_jobs(jobs: Jobs, executor: Executor, reporter: StudyReporter, stop: Stop
                 wait(running, timeout=2 * PATIENCE)
                 raise InterruptedTraining(stop.signal, f"{jobs.describe_rest()}\nRun the same command again to resume.")
             while len(running) < executor.slots and (started := jobs.next()) is not None:
-                alone = METHODS[started.config.method.name].single_process
+                alone = find_method(started.config.method.name).single_process
                 running[executor.submit(started.folder, processes=1 if alone else processes)] = started
             if running:
                 done, _ = wait(running, POLL, FIRST_COMPLETED)

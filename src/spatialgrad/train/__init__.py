@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     )
     from spatialgrad.train.export import export_onnx, export_weights, load_model
     from spatialgrad.train.loop import resume, train
-    from spatialgrad.train.methods import METHODS, register_method
+    from spatialgrad.train.methods import METHODS
     from spatialgrad.train.methods.base import Method
     from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
     from spatialgrad.train.recipes import RECIPES, recipe
     from spatialgrad.train.result import Result
     from spatialgrad.train.run import Run
-    from spatialgrad.train.tasks import TASKS, register_task
+    from spatialgrad.train.tasks import TASKS
     from spatialgrad.train.tasks.base import Task
 
 __all__ = [
@@ -83,8 +83,6 @@ __all__ = [
     "load_config",
     "load_model",
     "recipe",
-    "register_method",
-    "register_task",
     "resume",
     "save_config",
     "train",

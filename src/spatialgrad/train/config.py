@@ -26,6 +26,7 @@ from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import (
     as_config_error,
     at_least,
+    check_class_name,
     check_name,
     flag,
     parse_key_values,
@@ -168,11 +169,12 @@ class MethodConfig:
     acb, repvgg, dbb: branches that are merged at the end.
     dyrep: branches that grow during training (see dyrep).
     repopt-search, repopt: RepOptimizer's search for scales, and plain training with what it found (see repopt).
-    lemma: a scaled network beside a branched one, to compare their kernels."""
+    lemma: a scaled network beside a branched one, to compare their kernels.
+    Or a class as package.module:Class."""
 
     def __post_init__(self) -> None:
         if self.name not in HIDDEN_METHODS:
-            check_name("method", self.name, METHOD_NAMES)
+            check_class_name("method", self.name, METHOD_NAMES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -385,7 +387,7 @@ class TrainConfig:
     """Also write TensorBoard events to the folder."""
 
     def __post_init__(self) -> None:
-        check_name("task", self.task, TASK_NAMES)
+        check_class_name("task", self.task, TASK_NAMES)
         self._check_fit("model", self.model.name, self.model.task)
         self._check_fit("dataset", self.data.name, task_of(self.data.name))
         smoothing = self.label_smoothing

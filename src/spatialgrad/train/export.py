@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from spatialgrad.models.external import describe_error
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError, DeployError
 from spatialgrad.train.jsonfiles import replacing
-from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods import find_method
 from spatialgrad.train.optimizers import build_optimizer
 from spatialgrad.train.run import ONNX, WEIGHTS, Run
-from spatialgrad.train.tasks import TASKS
+from spatialgrad.train.tasks import find_task
+from spatialgrad.utils.text import describe_error
 
 TOLERANCE = 1e-3
 """Largest difference between the outputs of the exported and the trained network, relative to the largest output."""
@@ -51,7 +51,7 @@ def rebuild_model(
         state: Of the checkpoint.
         input_size: Shape of one input.
     """
-    method = METHODS[config.method.name](config)
+    method = find_method(config.method.name)(config)
     method.input_size = input_size
     torch.manual_seed(config.seed)
     model = build()
@@ -161,7 +161,7 @@ def _load(folder: Path, *, merged: bool = True) -> _Loaded:
         num_classes, input_size = network["num_classes"], tuple(network["input_size"])
 
         def build() -> nn.Module:
-            return TASKS[config.task].create_network(config, num_classes=num_classes, input_size=input_size)
+            return find_task(config.task).create_network(config, num_classes=num_classes, input_size=input_size)
 
         model = rebuild_model(config, build, state, input_size)
     except ConfigError:
@@ -169,7 +169,7 @@ def _load(folder: Path, *, merged: bool = True) -> _Loaded:
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"the checkpoint in {folder} does not fit the network of its config ({error})") from error
     if merged:
-        model = METHODS[config.method.name](config).finish(model).model
+        model = find_method(config.method.name)(config).finish(model).model
     height, width = input_size[-2:]
     preprocessing = {**network["preprocessing"], "height": height, "width": width}
     return _Loaded(model=model.eval(), input_size=input_size, preprocessing=preprocessing)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.utils.text import did_you_mean
+from spatialgrad.utils.text import did_you_mean, find_object, is_object_name
 
 SHORT_FLAGS = {
     "model.name": "--model",
@@ -41,6 +41,12 @@ def check_name(what: str, name: str, known: Iterable[str]) -> None:
         raise ConfigError(f"unknown {what} {name!r}; {hint} ({', '.join(known)})")
 
 
+def check_class_name(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise unless a name is known or has the form `package.module:Class`; nothing is imported."""
+    if not is_object_name(name):
+        check_name(what, name, known)
+
+
 @contextmanager
 def as_config_error(prefix: str = "") -> Iterator[None]:
     """Turn a `ValueError` of another package into a `ConfigError`."""
@@ -48,6 +54,21 @@ def as_config_error(prefix: str = "") -> Iterator[None]:
         yield
     except ValueError as error:
         raise ConfigError(f"{prefix}{error}") from error
+
+
+def find_class(field: str, name: str, kind: type) -> Any:
+    """Return a class of the user's, given as `package.module:Class`.
+
+    Args:
+        field: Dotted name of the field that holds the name.
+        name: Of that form.
+        kind: What it must be a subclass of.
+    """
+    with as_config_error(f"{flag(field)}: "):
+        found = find_object(name)
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise ConfigError(f"{flag(field)} {name}: it is not a subclass of spatialgrad.train.{kind.__name__}")
+    return found
 
 
 def require(valid: bool, field: str, value: Any, rule: str) -> None:

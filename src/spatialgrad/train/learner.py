@@ -15,7 +15,7 @@ from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.export import rebuild_model
 from spatialgrad.train.flags import flag
-from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods import find_method
 from spatialgrad.train.methods.base import EpochContext, Method, StepContext, Update
 from spatialgrad.train.optimizers import build_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.runtime import Runtime
@@ -176,7 +176,7 @@ class Learner:
 
 
 def _make_method(config: TrainConfig, runtime: Runtime) -> Method:
-    method = METHODS[config.method.name](config)
+    method = find_method(config.method.name)(config)
     if runtime.shards and method.grows:
         raise ConfigError(
             f"{config.method.name} changes the network during training, which fsdp does not support; use "

@@ -36,7 +36,7 @@ from spatialgrad.train.run import METRICS, TIMINGS, Run
 from spatialgrad.train.runtime import Runtime, peak_memory
 from spatialgrad.train.signals import Stop, describe_signal
 from spatialgrad.train.start_weights import StartWeights, read_start_weights
-from spatialgrad.train.tasks import TASKS
+from spatialgrad.train.tasks import find_task
 from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
 from spatialgrad.train.tensorboard import Board, check_tensorboard
 from spatialgrad.train.timing import Clock, StepTimer
@@ -72,7 +72,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         stack.enter_context(runtime.lost_peer_as_error())
         if runtime.device.type == "cpu":
             stack.enter_context(keeping_freed_memory())
-        task = TASKS[config.task](config, runtime.device)
+        task = find_task(config.task)(config, runtime.device)
         data = runtime.on_first(lambda: fingerprint(task.dataset))
         identity = Identity(config, data, runtime.world_size)
         run = Run.open(config.folder)

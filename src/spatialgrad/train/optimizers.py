@@ -14,7 +14,7 @@ from tyro.conf import arg
 
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import at_least, check_name, flag, parse_key_values, require, sorted_key_values
-from spatialgrad.utils.text import import_user_module
+from spatialgrad.utils.text import UserCodeError, find_object, is_object_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -232,29 +232,21 @@ def optimizer_class(name: str) -> Any:
     if name in CLASSES or (name == "lion" and hasattr(optim, "Lion")):
         return getattr(optim, CLASSES.get(name, "Lion"))
     where = f"{flag('optimizer.name')} {name}"
-    module_name, _, kind = ("timm.optim:Lion" if name == "lion" else name).partition(":")
     try:
-        module = import_user_module(module_name)
-    except Exception as error:  # whatever the user's module raises
+        found = find_object("timm.optim:Lion" if name == "lion" else name)
+    except UserCodeError as error:
         hint = "; lion needs a PyTorch that has it, or timm (pip install timm)" if name == "lion" else ""
-        why = str(error) or type(error).__name__
-        raise ConfigError(f"{where}: cannot import {module_name} ({why}){hint}") from error
-    classes = {each: value for each, value in vars(module).items() if isinstance(value, type)}
-    there = {each: value for each, value in classes.items() if issubclass(value, optim.Optimizer)}
-    if kind not in there:
-        what = "it is not a torch.optim.Optimizer" if hasattr(module, kind) else f"{module_name} has no such class"
-        own = ", ".join(sorted(set(there) - {"Optimizer"}))
-        hint = f"; {module_name} has {own}" if own else ""
-        raise ConfigError(f"{where}: {what}{hint}")
-    return there[kind]
+        raise ConfigError(f"{where}: {error}{hint}") from error.__cause__
+    if not (isinstance(found, type) and issubclass(found, optim.Optimizer)):
+        raise ConfigError(f"{where}: it is not a torch.optim.Optimizer")
+    return found
 
 
 def _check_optimizer_name(name: str) -> None:
     """Raise unless a name is that of an optimizer, or has the form `package.module:Class`; nothing is imported."""
-    module, separator, kind = name.partition(":")
-    if not separator:
+    if ":" not in name:
         check_name(f"{flag('optimizer.name')} (a name, or package.module:Class)", name, DEFAULT_LR)
-    elif not (kind.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+    elif not is_object_name(name):
         raise ConfigError(f"{flag('optimizer.name')} must be a name or package.module:Class, got {name!r}")
 
 

@@ -18,7 +18,7 @@ from spatialgrad.reparam import LayerScales
 from spatialgrad.reparam.repopt.scales import scales_of_state
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import CheckpointError, ConfigError
-from spatialgrad.train.methods import METHODS
+from spatialgrad.train.methods import find_method
 from spatialgrad.train.run import Run
 
 
@@ -69,7 +69,7 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
     if path.is_dir():
         run = Run.open(path)
         method = run.config.method.name
-        if METHODS[method].merges:
+        if find_method(method).merges:
             raise ConfigError(
                 f"--model.backbone: {path} was trained with {method}, and merging its branches removes BatchNorm; "
                 "choose a run that was trained with baseline or sgs"

@@ -1,12 +1,13 @@
 """Every method trains on the shipped images, is deployed as a plain network, and can be exported."""
 
 import itertools
+import sys
 
 import pytest
 import torch
 
 from spatialgrad import scaling_from_ratios
-from spatialgrad.train import METHODS, Method, Run, load_model, register_method
+from spatialgrad.train import METHODS, Method, Run, load_model
 from spatialgrad.train.config import METHOD_NAMES
 from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.base import EpochContext, Update
@@ -154,7 +155,7 @@ def test_a_method_that_never_acts_says_so(method, epochs, groups, reason, tmp_pa
         assert f"{method} had no effect: {result.no_effect}" in end
 
 
-def test_a_new_method_is_one_class(tmp_path, request):
+def test_a_new_method_is_one_class(tmp_path, monkeypatch):
     """Here: noise on the gradients, which falls from epoch to epoch, and weights averaged at the end."""
     moments = []
 
@@ -184,10 +185,9 @@ def test_a_new_method_is_one_class(tmp_path, request):
         def load_state_dict(self, state):
             self.level = state["level"]
 
-    register_method("noisy", Noisy)
-    request.addfinalizer(lambda: (METHODS.pop("noisy"), METHOD_NAMES.remove("noisy")))
-    result, _ = quietly(tiny(tmp_path, "noisy", epochs=2))
-    assert result.method == "noisy"
+    monkeypatch.setattr(sys.modules[__name__], "Noisy", Noisy, raising=False)
+    result, _ = quietly(tiny(tmp_path, f"{__name__}:Noisy", epochs=2))
+    assert result.method == f"{__name__}:Noisy"
     assert moments == ["prepare", "attach"]
     assert read_lines(tmp_path / "noise.jsonl") == [
         {"step": 0, "epoch": 0, "level": 0.1},

@@ -1,6 +1,6 @@
 """The training methods by name; all of them implement the interface `Method`."""
 
-from spatialgrad.train.config import METHOD_NAMES
+from spatialgrad.train.flags import find_class
 from spatialgrad.train.methods.base import Method
 from spatialgrad.train.methods.branches import ACB, DBB, DyRep, RepVGG
 from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
@@ -24,8 +24,6 @@ METHODS: dict[str, type[Method]] = {
 """Every method; `METHOD_NAMES` lists the same names, without those that are for studies alone."""
 
 
-def register_method(name: str, method: type[Method]) -> None:
-    """Make a method available under a name, for `MethodConfig` and `--method`."""
-    METHODS[name] = method
-    if name not in METHOD_NAMES:
-        METHOD_NAMES.append(name)
+def find_method(name: str) -> type[Method]:
+    """The class of a method, by its name or as `package.module:Class`."""
+    return METHODS.get(name) or find_class("method.name", name, Method)

@@ -78,7 +78,7 @@ class Participation:
 class Method:
     """The baseline, and the base class of all other methods.
 
-    To add a method, write a subclass and call `register_method`.
+    To add a method, write a subclass and name it as `package.module:Class`.
 
     Args:
         config: Of the training.

@@ -1,6 +1,6 @@
 """The tasks by name; all of them implement the interface `Task`."""
 
-from spatialgrad.train.config import TASK_NAMES
+from spatialgrad.train.flags import find_class
 from spatialgrad.train.tasks.base import Task
 from spatialgrad.train.tasks.classification import Classification
 from spatialgrad.train.tasks.pose import Pose
@@ -10,13 +10,6 @@ TASKS: dict[str, type[Task]] = {"classification": Classification, "segmentation"
 """Every task; `TASK_NAMES` lists the same names."""
 
 
-def register_task(name: str, task: type[Task]) -> None:
-    """Make a task available under a name, for `TrainConfig.task` and `--task`.
-
-    Args:
-        name: Also the `task` of the networks and data sets that are made for it.
-        task: The class.
-    """
-    TASKS[name] = task
-    if name not in TASK_NAMES:
-        TASK_NAMES.append(name)
+def find_task(name: str) -> type[Task]:
+    """The class of a task, by its name or as `package.module:Class`."""
+    return TASKS.get(name) or find_class("task", name, Task)

@@ -16,12 +16,12 @@ from spatialgrad.data.pose import PoseDataset
 from spatialgrad.data.segmentation import SegmentationDataset
 from spatialgrad.data.splits import random_indices
 from spatialgrad.models import ModelError, create_model
-from spatialgrad.models.external import describe_error
 from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.examples import Gallery
 from spatialgrad.train.flags import flag
 from spatialgrad.utils.modules import quiet_evaluation
+from spatialgrad.utils.text import describe_error
 
 D = TypeVar("D", SegmentationDataset, PoseDataset, ImageDataset[Any])
 
@@ -36,7 +36,7 @@ class SizedIterable(Iterable[Any], Sized, Protocol):
 class Task(ABC):
     """A task with its data loaded.
 
-    To add one, write a subclass and call `register_task`.
+    To add one, write a subclass and name it as `package.module:Class`.
 
     Args:
         config: Of the training.
