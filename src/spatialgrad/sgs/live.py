@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayers
-from spatialgrad.sgs.measure import Measurement, Observer, Settings
+from spatialgrad.sgs.measure import Measurement, Settings, hook_of_a_copy
 from spatialgrad.utils.modules import EagerMode
 from spatialgrad.utils.text import is_count
 
@@ -60,13 +60,6 @@ class Live:
 class LiveUpdate:
     """Counts the steps of one optimizer, and measures the layers that it trains when an update is due.
 
-    Args:
-        schedule: When, and over how many steps.
-        model: The user's own module.
-        optimizer: Whose steps are counted.
-        layers: Those of all optimizers.
-        settings: How they are measured.
-
     Attributes:
         step: Number of steps so far.
     """
@@ -78,7 +71,6 @@ class LiveUpdate:
         self._model, self._optimizer, self._layers, self._settings = model, optimizer, layers, settings
         self._measurement: Measurement | None = None
         self._steps_in_pass = 0
-        self._observers: list[Observer] = []
         self._handles: list[RemovableHandle] = []
         # Compiled code does not see new hooks.
         self._eager = EagerMode()
@@ -102,8 +94,8 @@ class LiveUpdate:
         if measurement is None:
             self._begin_if_due()
             return False
-        for observer in self._observers:
-            observer.new_step()
+        for observer in measurement.observers:
+            observer.end_step()
         self._steps_in_pass += 1
         if self._steps_in_pass < self.schedule.batches:
             return False
@@ -127,7 +119,7 @@ class LiveUpdate:
         """Remove all hooks, and drop what an update under way has gathered."""
         for handle in self._handles:
             handle.remove()
-        self._measurement, self._observers, self._handles, self._steps_in_pass = None, [], [], 0
+        self._measurement, self._handles, self._steps_in_pass = None, [], 0
         self._eager.stop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -147,25 +139,21 @@ class LiveUpdate:
 
     def _begin(self) -> None:
         self._layers.select()
-        self._measurement = Measurement(self._layers.of(self._optimizer), self._settings)
-        self._observers = self._measurement.observers(training_only=True)
-        self._handles = [observer.register() for observer in self._observers]
+        self._measurement = Measurement(self._layers.of(self._optimizer), self._settings, training_only=True)
+        self._handles = [observer.register() for observer in self._measurement.observers]
         self._handles.append(self._model.register_forward_hook(_StopOnError(self), always_call=True))
         self._eager.start()
 
 
 class _StopOnError:
-    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager.
+    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager."""
 
-    Copies of the model get a hook without effect.
-    """
-
-    def __init__(self, update: LiveUpdate | None = None) -> None:
+    def __init__(self, update: LiveUpdate) -> None:
         self._update = update
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._update is not None and sys.exc_info()[0] is not None:
+        if sys.exc_info()[0] is not None:
             self._update.stop()
 
-    def __reduce__(self) -> tuple[type[_StopOnError], tuple[()]]:
-        return _StopOnError, ()
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return hook_of_a_copy, ()

@@ -101,12 +101,8 @@ def _warn_at_exit() -> None:
 class StepHook:
     """Multiplies the gradients of layers, or their updates, by their scalings whenever an optimizer steps.
 
-    Args:
-        optimizer: The optimizer that steps.
-        layers: Those of all optimizers.
-        settings: How scalings are measured; must be the same on all processes.
-        live: Called after every step; None without live updates.
-        progress: Counts steps and updates.
+    Attributes:
+        agreed: Whether all processes are known to scale in the same way.
     """
 
     def __init__(
