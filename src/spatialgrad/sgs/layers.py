@@ -296,7 +296,8 @@ def _owners(optimizers: list[Optimizer], weights: dict[str, Tensor]) -> dict[str
         found = [owner for ids, owner in holding if id(weight) in ids]
         if len(found) > 1:
             raise ValueError(f"The weight of {name!r} is in several of the optimizers: each would scale it.")
-        owners |= {name: owner for owner in found}
+        if found:
+            owners[name] = found[0]
     return owners
 
 

@@ -81,6 +81,11 @@ class LiveUpdate:
         """Whether an update has gathered something, which a state does not hold."""
         return self._measurement is not None and self._steps_in_pass + self._measurement.num_passes > 0
 
+    @property
+    def measuring(self) -> bool:
+        """Whether an update is under way."""
+        return self._measurement is not None
+
     def after_step(self) -> bool:
         """Count a step; the end of a pass or of an update may fall on it. Return whether scalings were updated."""
         cuda: Any = torch.cuda  # partly untyped
@@ -124,7 +129,7 @@ class LiveUpdate:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the schedule is. An update under way is not saved: it begins again."""
-        return {"step": self.step, "updating": self._measurement is not None}
+        return {"step": self.step, "updating": self.measuring}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state."""

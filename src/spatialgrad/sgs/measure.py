@@ -197,7 +197,7 @@ class Measurement:
     """
 
     def __init__(self, layers: Iterable[ScaledLayer], settings: Settings, *, training_only: bool = False) -> None:
-        self._layers, self._settings = list(layers), settings
+        self._layers, self._settings, self.group = list(layers), settings, settings.process_group
         self.observers = [
             Observer(layer, conv, settings, training_only) for layer in self._layers for conv in layer.modules
         ]
@@ -256,7 +256,7 @@ class Measurement:
         return seen
 
     def _combine(self) -> None:
-        group = self._settings.process_group
+        group = self.group
         if not is_distributed(group):
             return
         device = collective_device(group)
@@ -277,11 +277,10 @@ def measure_batches(
     model: nn.Module,
     measurement: Measurement,
     data: Any,
+    batches: int | None,
     *,
-    batches: int | None = None,
-    forward: Forward | None = None,
-    seed: int | None = None,
-    group: dist.ProcessGroup | None = None,
+    forward: Forward | None,
+    seed: int | None,
 ) -> int:
     """Run a model over the same few batches until a measurement is finished, in step with all other processes.
 
@@ -292,7 +291,8 @@ def measure_batches(
     Returns:
         The number of batches that this process has measured in each pass.
     """
-    device, forward = next(model.parameters()).device, forward or default_forward
+    device, group = next(model.parameters()).device, measurement.group
+    forward = forward or default_forward
     error: BaseException | None = None
     kept: list[Any] = []
     states, handles = RandomStates(data), [observer.register() for observer in measurement.observers]

@@ -32,10 +32,10 @@ def count_with_numpy(levels, displacements, num_levels):
 @pytest.mark.parametrize(
     ("size", "kernel_size", "dtype", "threads"),
     [
-        ((9,), (3,), torch.int32, 1),
+        ((9,), (3,), torch.int64, 1),
         ((6, 7), (3, 3), torch.int64, 2),
-        ((6, 7), (1, 5), torch.int32, 1),
-        ((5, 4, 6), (3, 3, 3), torch.int32, 2),
+        ((6, 7), (1, 5), torch.int64, 1),
+        ((5, 4, 6), (3, 3, 3), torch.int64, 2),
         ((8, 8), (4, 2), torch.int64, 1),
     ],
 )
