@@ -34,6 +34,14 @@ class Live:
     """Steps whose forward passes give the ranges, and as many again that are counted. With gradient accumulation, or
     with a closure that is evaluated several times, all passes of a step take part."""
 
+    @classmethod
+    def paper(cls) -> Live:
+        """Return the schedule of the paper's CIFAR-100 experiments (its appendix).
+
+        A warm-up of 1 epoch, then an update every 5 epochs with 2 batches; an epoch has ⌈50,000 / 128⌉ = 391 steps.
+        """
+        return cls(at=(391, 5 * 391), every=5 * 391, batches=2)
+
     def __post_init__(self) -> None:
         if not isinstance(self.at, tuple) or not self.at or not all(map(is_count, self.at)):
             raise ValueError(f"Invalid at: {self.at!r}; it must be a tuple of steps, such as (100, 200, 400).")
