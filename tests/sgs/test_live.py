@@ -44,6 +44,7 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("schedule", "starts"),
         [
+            (Live(), [100, 200, 400, 800, 1600, 3555, 5510]),
             (Live.paper(), [391, 1955, 3910, 5865]),  # after epoch 1, 5, 10, …
             (Live(at=(0,), every=2500), [0, 2500, 5000]),
             (Live(at=(100, 200, 400), every=2000), [100, 200, 400, 2400, 4400]),

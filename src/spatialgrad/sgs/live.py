@@ -22,11 +22,11 @@ from spatialgrad.utils.text import is_count
 class Live:
     """When scalings are updated from the training's own forward passes, in steps of the optimizer.
 
-    The defaults are the schedule of the paper's CIFAR-100 experiments (its appendix): a warm-up of 1 epoch, then an
-    update every 5 epochs with 2 batches, where an epoch has ⌈50,000 / 128⌉ = 391 steps.
+    The defaults fit trainings of any length: the first updates come soon, when maps still change quickly, and then as
+    often as the paper's (`Live.paper`).
     """
 
-    at: tuple[int, ...] = (391, 5 * 391)
+    at: tuple[int, ...] = (100, 200, 400, 800, 1600)
     """Numbers of steps after which the first updates begin, in ascending order."""
     every: int = 5 * 391
     """Number of steps between two updates after these."""
