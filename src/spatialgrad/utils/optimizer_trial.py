@@ -78,12 +78,11 @@ def try_optimizer(optimizer: Optimizer, parameter: Tensor) -> Trial | None:
 
 def _trial(run: Callable[..., list[Tensor]], parameter: Tensor) -> Trial:
     """Repeat the same few steps with one thing changed."""
-    generator = torch.Generator().manual_seed(0)
-    dtype = torch.float32 if parameter.device.type == "mps" else torch.float64
+    shape, generator = (4, 3, *parameter.shape[2:]), torch.Generator().manual_seed(0)
+    target = parameter.device, torch.float32 if parameter.device.type == "mps" else torch.float64
     # Not zeros: optimizers may compare the size of a gradient to that of the weights.
-    shape = (1 + STEPS, 4, 3, *parameter.shape[2:])
-    start, *steps = torch.randn(shape, generator=generator, device="cpu").to(parameter.device, dtype)
-    start, gradients = 0.1 * start, torch.stack(steps)
+    start = (torch.randn(shape, generator=generator, device="cpu") * 0.1).to(*target)
+    gradients = torch.randn(STEPS, *shape, generator=generator, device="cpu").to(*target)
     half = torch.zeros_like(start)
     half[::2] = 1
     some = 1 + (_FACTOR - 1) * half

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from spatialgrad import autocorrelation, normalized_mutual_information
-from spatialgrad.sgs.dependence import histogram
+from spatialgrad.sgs.dependence import histogram, window
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
 from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
 from spatialgrad.sgs.dependence.estimator import FunctionEstimator, channel_ranges
@@ -43,6 +43,15 @@ def test_streaming_equals_one_piece(kind, size, dtype):
             estimator.observe(part)
         estimator.end_pass()
     torch.testing.assert_close(estimator.dependence(), function(maps, 3, padding=1), atol=1e-12, rtol=0)
+
+
+@all_measures
+def test_maps_of_several_blocks(kind, monkeypatch):
+    _, function = MEASURES[kind]
+    maps = smooth(6, 2, 8, 8) * torch.arange(1.0, 7).view(6, 1, 1, 1)  # no two samples are alike
+    whole = function(maps, 3, padding=1)
+    monkeypatch.setattr(window, "BLOCK", 2 * 8 * 8)  # each sample is a block
+    torch.testing.assert_close(function(maps, 3, padding=1), whole, atol=1e-12, rtol=0)
 
 
 @all_measures
