@@ -129,10 +129,10 @@ MUTATIONS = (
         _HISTOGRAM,
     ),
     Mutation(
-        "every block is quantized into the place of the first",
+        "the first block takes the place of every other",
         "sgs/dependence/mutual_information.py",
-        "start += len(block)",
-        "start = 0",
+        "self.window.pad(block)",
+        "self.window.pad(maps[: len(block)])",
         _INFORMATION,
     ),
     Mutation(

@@ -57,7 +57,7 @@ class Live:
 
     def due(self, step: int) -> bool:
         """Return whether an update begins after this number of steps."""
-        return step in self.at or (step > self.at[-1] and (step - self.at[-1]) % self.every == 0)
+        return step == self.next_update(step - 1)
 
     def next_update(self, step: int) -> int:
         """Return the number of steps after which the next update begins, given the number so far."""

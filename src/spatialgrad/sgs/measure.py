@@ -83,11 +83,6 @@ class Settings:
             return Autocorrelation
         return partial(FunctionEstimator, cast(DependenceFunction, self.measure))
 
-    @property
-    def num_passes(self) -> int:
-        """Number of passes that a measurement takes."""
-        return 1 if callable(self.measure) else 2
-
     def identity(self) -> dict[str, object]:
         """Return what must be the same on all processes."""
         return {"measure": (self.measure_name, self.bins, self.drop_near, self.max_channels), "k": float(self.k)}
@@ -206,7 +201,7 @@ class Measurement:
     @property
     def finished(self) -> bool:
         """Whether every pass that is needed has ended."""
-        return self.num_passes == self._settings.num_passes
+        return self.num_passes == (1 if callable(self._settings.measure) else 2)
 
     def end_pass(self) -> None:
         """Combine what all processes have gathered, and close the pass; all of them must call this together."""

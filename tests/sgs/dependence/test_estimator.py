@@ -11,7 +11,7 @@ from spatialgrad import autocorrelation, normalized_mutual_information
 from spatialgrad.sgs.dependence import histogram, window
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
 from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
-from spatialgrad.sgs.dependence.estimator import FunctionEstimator, channel_ranges
+from spatialgrad.sgs.dependence.estimator import FunctionEstimator
 from spatialgrad.sgs.dependence.mutual_information import MutualInformation
 from spatialgrad.sgs.dependence.window import Window
 
@@ -189,20 +189,3 @@ class TestFunctions:
             window = Window.of((kernel_size,), padding="same")
             FunctionEstimator(remember, 1, window, CPU).observe(torch.rand(2, 1, 8))
         assert seen == [((2, 1, 8), (1,)), ((2, 1, 11), (0,))]
-
-
-@pytest.mark.parametrize("shape", [(5, 3, 2, 2), (5, 3, 8, 8), (5, 3, 9, 9), (5, 3, 7), (5, 3, 2, 2, 2), (1, 1, 1, 1)])
-def test_ranges_of_small_and_large_maps(shape):
-    for special in (None, math.nan, math.inf, -math.inf):
-        maps = torch.randn(shape)
-        if special is not None:
-            maps[-1, -1].view(-1)[-1] = special
-        for variant in (
-            maps,
-            maps.movedim(1, -1).contiguous().movedim(-1, 1),
-        ):  # the second one as channels_last has it
-            low, high = channel_ranges(variant)
-            for channel in range(shape[1]):
-                values = maps[:, channel].double().flatten()
-                expected = (values.min(), values.max()) if not values.isnan().any() else (-math.inf, math.inf)
-                assert (float(low[channel]), float(high[channel])) == tuple(map(float, expected))
