@@ -25,7 +25,7 @@ from support.common import (
     same_weights,
     train_,
 )
-from support.live import SCHEDULE, STEPS, build, hooks_on, some_batches, trained
+from support.live import SCHEDULE, build, hooks_on, some_batches, trained
 
 
 class TestSchedule:
@@ -118,9 +118,6 @@ class TestSchedule:
         with pytest.raises(ValueError, match=f"Invalid {message}"):
             Live(**settings)
 
-    def test_the_schedule_of_these_tests_is_as_long_as_they_need(self):
-        assert STEPS == SCHEDULE.at[0] + 2 * SCHEDULE.batches + 1
-
 
 def in_evaluation_mode(model, x):
     model.eval()(x).sum()
@@ -197,12 +194,7 @@ class TestWhatCannotBeMeasured:
         ("step", "settings", "value"),
         [
             (2, {}, torch.nan),
-            (4, {}, torch.nan),
-            (4, {}, torch.inf),
-            (3, {"drop_near": True}, -torch.inf),
-            (5, {"drop_near": True}, torch.nan),
-            (2, {"measure": "autocorrelation"}, torch.inf),
-            (4, {"measure": "autocorrelation"}, torch.nan),
+            (5, {"drop_near": True}, torch.inf),
         ],
     )
     def test_values_that_are_not_finite_in_any_pass(self, step, settings, value):

@@ -3,7 +3,6 @@ import itertools
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from spatialgrad.sgs.dependence.window import Window, shifted_pair
 
@@ -31,26 +30,10 @@ def test_even_kernels_prefer_no_side(kernel_size, dilation):
     torch.testing.assert_close(S, S.flip(list(range(1, S.dim()))))
 
 
-def test_even_dilation_puts_even_kernels_on_the_grid():
-    assert Window.of((2,), dilation=2).positions == (((-1,),), ((1,),))
-
-
 def test_a_nan_displacement_makes_the_channel_nan():
     S = Window.of((3,)).arrange(torch.tensor([[float("nan")], [0.5]]))
     assert S[0].isnan().all()
     assert S[1].tolist() == [0.5, 1.0, 0.5]
-
-
-@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
-@pytest.mark.parametrize("num_dims", [1, 2, 3])
-def test_padding_is_torch_s_own(mode, num_dims):
-    size = (5, 6, 7)[:num_dims]
-    pads = (2, 1, 3)[:num_dims]
-    maps = torch.rand(2, 3, *size)
-    window = Window.of((3,) * num_dims, padding=pads, padding_mode=mode)
-    flat = [pad for side in reversed(pads) for pad in (side, side)]
-    expected = F.pad(maps, flat, mode="constant" if mode == "zeros" else mode)
-    torch.testing.assert_close(window.pad(maps), expected)
 
 
 def test_padding_string_same_follows_torch():
