@@ -167,29 +167,6 @@ class TestMeasuring:
         torch.testing.assert_close(measured(x, model)["0"], scaling_of(x**3))
         assert not torch.allclose(scaling_of(x), scaling_of(x**3), atol=1e-3)
 
-    def test_compiled_models_are_measured_as_they_are(self):
-        x, model = images(), small_net()
-        compiled = torch.compile(model, backend="eager")
-        compiled(x)
-        optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1)
-        assert torch.equal(SpatialGradientScaling(compiled, optimizer).update(x)["0"], scaling_of(x))
-
-    def test_a_tiny_k(self):
-        G = measured(images(), k=1e-17)["0"]
-        assert (G > 0).all()
-        assert float(G.mean()) == pytest.approx(1)
-        assert float(G[1, 1]) == pytest.approx(9, rel=1e-3)
-
-    def test_channels_without_information_are_left_out(self):
-        x = images()
-        x[:, 1] = 0.5  # constant, but for the border of zeros
-        x[:, 2] = 0
-        _, _, sgs = build()
-        sgs.update(x)
-        S = normalized_mutual_information(x, 3, padding=1)
-        assert S[2].isnan().all()
-        torch.testing.assert_close(sgs.dependence["0"], S[:2].mean(0))
-
 
 class PaddingItself(nn.Conv2d):
     """As timm's Conv2dSame: pads in its own forward."""
@@ -359,21 +336,6 @@ class TestNothingElseChanges:
         with pytest.raises(ValueError, match=r"1.weight, .*3.bias, .* are not initialized: run the model once"):
             sgs.update(images())
         assert isinstance(model[3], nn.LazyLinear)
-
-    @pytest.mark.parametrize("workers", [0, 1])
-    def test_the_loader_s_own_order(self, workers):
-        def orders(update):
-            torch.manual_seed(5)
-            _, _, sgs = build()
-            loader = DataLoader(TensorDataset(images(32), torch.arange(32)), 8, shuffle=True, num_workers=workers)
-            seen = []
-            for _ in range(2):
-                if update:
-                    sgs.update(loader, batches=2)
-                seen.append([y.tolist() for _, y in loader])
-            return seen
-
-        assert orders(update=True) == orders(update=False)
 
 
 class TestBadInput:

@@ -44,19 +44,6 @@ def test_agrees_with_scikit_learn(size, kernel_size, dilation):
         torch.testing.assert_close(S[channel], oracle(maps[:, channel], kernel_size, dilation), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
-def test_gaussian_pairs_have_the_closed_form(correlation):
-    """I = −½ ln(1 − ρ²) for Gaussian pairs; fine bins and many samples come near it."""
-    first = torch.randn(400_000, 1, 1, dtype=torch.float64)
-    second = correlation * first + math.sqrt(1 - correlation**2) * torch.randn_like(first)
-    maps = torch.cat([first, second], dim=2)
-    S = normalized_mutual_information(maps, (3,), bins=64)[0]
-    low, high = maps.amin((0, 2)), maps.amax((0, 2))
-    labels = histogram.quantize(maps, low, high, 64).byte().squeeze(1).numpy()
-    information = float(S[0]) * entropy(labels)
-    assert information == pytest.approx(-0.5 * math.log(1 - correlation**2), abs=0.01)
-
-
 def test_a_range_whose_inverse_overflows_counts_as_empty():
     for exponent in (-44, -41, -38):
         maps = smooth(4, 2, 10, 10)
