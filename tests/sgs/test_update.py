@@ -124,6 +124,14 @@ class TestMeasuring:
         single = nn.Sequential(conv())
         assert torch.equal(measured([x[0]], single)["0"], measured(x[:1], single)["0"])
 
+    def test_images_of_a_tensor_subclass(self):
+        class Tagged(torch.Tensor):
+            """As MONAI's MetaTensor."""
+
+        x, (_, _, sgs) = images(), build()
+        assert torch.equal(sgs.update(x.as_subclass(Tagged))["0"], measured(x)["0"])
+        assert {type(S) for S in sgs.dependence.values()} == {torch.Tensor}
+
     def test_a_loader_is_read_once(self):
         class Once:
             reads = 0

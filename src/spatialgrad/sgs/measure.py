@@ -141,7 +141,8 @@ class Observer:
             self.status = _TOO_SMALL
             return
         self.status = max(self.status, _SEEN)
-        maps = local_part(maps.detach())[:, :: self._every]
+        # A plain tensor: a subclass, such as MONAI's, would pass on to the statistics.
+        maps = local_part(maps.detach()).as_subclass(Tensor)[:, :: self._every]
         try:
             self.estimator_on(maps.device).observe(maps)
         except Exception as error:

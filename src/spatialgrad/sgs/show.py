@@ -43,7 +43,7 @@ def html_table(title: str, layers: Iterable[ScaledLayer], next_updates: Mapping[
 def _rows(layers: Iterable[ScaledLayer], next_updates: Mapping[str, str]) -> list[tuple[str, ...]]:
     return [
         (
-            layer.name,
+            layer.name or "(the model)",
             "×".join(map(str, layer.kernel_size)),
             f"{centre_share(kernel_matrix(layer)):.1f} %",
             str(layer.num_updates),
