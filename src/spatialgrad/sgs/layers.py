@@ -321,13 +321,8 @@ def _kernels_outside_modules(model: nn.Module) -> dict[str, str]:
     """Return trained parameters with the shape of a kernel that belong to no convolution module, with the reason."""
     layers = (Convolution, *_TRANSPOSED)
     inside = {id(p) for module in model.modules() if isinstance(module, layers) for p in module.parameters()}
+    others = [(name, p) for name, p in model.named_parameters() if id(p) not in inside and p.requires_grad]
+    shapes = {plain_name(name): p.shape for name, p in others if not nn.parameter.is_lazy(p)}
     reason = "not in a convolution module, such as nn.Conv2d: if the model passes it to F.conv2d, it is not scaled"
-    return {
-        plain_name(name): reason
-        for name, p in model.named_parameters()
-        if id(p) not in inside and not nn.parameter.is_lazy(p) and p.requires_grad and _is_kernel(p.shape)
-    }
-
-
-def _is_kernel(shape: torch.Size) -> bool:
-    return 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL
+    kernels = [name for name, shape in shapes.items() if 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL]
+    return dict.fromkeys(kernels, reason)
