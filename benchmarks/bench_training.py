@@ -26,7 +26,7 @@ from spatialgrad import Live, SpatialGradientScaling
 from spatialgrad.data import load_dataset, train_batches
 from spatialgrad.models import create_model
 
-SCHEDULE = Live()
+SCHEDULE = Live.paper()
 UNMEASURED = 3
 """Steps at the beginning that do not count: torch prepares its kernels in them."""
 

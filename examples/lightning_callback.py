@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from spatialgrad import Live
 from spatialgrad.data import load_dataset
 from spatialgrad.integrations.lightning import SpatialGradientScalingCallback
 
@@ -48,8 +47,7 @@ def main() -> None:
     data = load_dataset("fashion-mnist-mini")
     train, test = (TensorDataset(split.images / 255, split.labels) for split in (data.train, data.test))
 
-    # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    callback = SpatialGradientScalingCallback(live=Live(at=(100,), every=500))
+    callback = SpatialGradientScalingCallback(live=True)
     trainer = pl.Trainer(
         max_epochs=2,
         accelerator="cpu",

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from spatialgrad import Live, SpatialGradientScaling, explain
+from spatialgrad import SpatialGradientScaling, explain
 from spatialgrad.data import load_dataset
 
 
@@ -25,8 +25,8 @@ def main() -> None:
         *(nn.Flatten(), nn.Linear(32 * 3 * 3, data.num_classes)),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    # The only line. An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    sgs = SpatialGradientScaling(model, optimizer, live=Live(at=(100,), every=500))
+    # The only line.
+    sgs = SpatialGradientScaling(model, optimizer, live=True)
 
     for _ in range(2):
         model.train()

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
-from spatialgrad import Live
 from spatialgrad.data import MemorySplit, load_dataset
 from spatialgrad.integrations.transformers import SpatialGradientScalingCallback
 
@@ -51,8 +50,7 @@ def main() -> None:
     torch.manual_seed(0)
     data = load_dataset("fashion-mnist-mini")
     model = Classifier(data.num_classes)
-    # An epoch has 100 steps here; live=True is for trainings of thousands of steps.
-    callback = SpatialGradientScalingCallback(live=Live(at=(100,), every=500))
+    callback = SpatialGradientScalingCallback(live=True)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,

@@ -21,7 +21,7 @@ learn = Learner(
     metrics=accuracy,
 )
 learn.create_opt()
-# An epoch has 10 steps here; live=True is for trainings of thousands of steps.
+# An epoch has 10 steps here; live=True is for trainings of hundreds of steps.
 sgs = SpatialGradientScaling(learn.model, learn.opt, live=Live(at=(2,), every=40))
 learn.fit_one_cycle(1, 0.1)
 print(sgs)

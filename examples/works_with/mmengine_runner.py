@@ -32,7 +32,7 @@ class SpatialGradientScalingHook(Hook):
 
     def before_train(self, runner):
         """Attach the scaling once model and optimizer are there."""
-        # An epoch has 10 steps here; live=True is for trainings of thousands of steps.
+        # An epoch has 10 steps here; live=True is for trainings of hundreds of steps.
         self.sgs = SpatialGradientScaling(runner.model, runner.optim_wrapper, live=Live(at=(2,), every=40))
 
 

@@ -16,7 +16,7 @@ loader = DataLoader(Dataset(files, transform), batch_size=2, shuffle=True)
 
 model = UNet(spatial_dims=3, in_channels=1, out_channels=1, channels=(8, 16, 32), strides=(2, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-# An epoch has 8 steps here; live=True is for trainings of thousands of steps.
+# An epoch has 8 steps here; live=True is for trainings of hundreds of steps.
 sgs = SpatialGradientScaling(model, optimizer, live=Live(at=(8,), every=40))
 trainer = SupervisedTrainer(
     device=torch.device("cpu"),

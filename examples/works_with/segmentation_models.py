@@ -30,7 +30,7 @@ class Segmenter(pl.LightningModule):
 
 images = torch.nn.functional.pad(load_dataset("fashion-mnist-mini").train.images[:96] / 255, (2, 2, 2, 2))
 loader = DataLoader(TensorDataset(images, (images > 0).float()), batch_size=8, shuffle=True)
-# An epoch has 12 steps here; live=True is for trainings of thousands of steps.
+# An epoch has 12 steps here; live=True is for trainings of hundreds of steps.
 callback = SpatialGradientScalingCallback(live=Live(at=(4,), every=40))
 trainer = pl.Trainer(max_epochs=1, accelerator="cpu", callbacks=[callback], logger=False, enable_checkpointing=False)
 trainer.fit(Segmenter(), loader)

@@ -14,7 +14,7 @@ class Scaling(Callback):
 
     def on_train_begin(self, net, X=None, y=None, **kwargs):
         """Attach the scaling: skorch has just built module and optimizer."""
-        # An epoch has 8 steps here; live=True is for trainings of thousands of steps.
+        # An epoch has 8 steps here; live=True is for trainings of hundreds of steps.
         self.sgs_ = SpatialGradientScaling(net.module_, net.optimizer_, live=Live(at=(2,), every=40))
 
 

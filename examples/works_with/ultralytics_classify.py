@@ -11,7 +11,7 @@ from spatialgrad.data import load_dataset
 
 
 def attach(trainer):
-    # An epoch has 4 steps here; live=True is for trainings of thousands of steps.
+    # An epoch has 4 steps here; live=True is for trainings of hundreds of steps.
     trainer.sgs = SpatialGradientScaling(trainer.model, trainer.optimizer, live=Live(at=(4,), every=40))
 
 

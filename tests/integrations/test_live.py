@@ -95,7 +95,7 @@ class TestLightning:
             assert same_matrices(callback.scaling.scalings, again.scaling.scalings) == (step == 7)
 
     def test_a_training_that_ends_before_its_first_update(self):
-        with pytest.warns(NoEffectWarning, match=r"begins after step 391; set live=Live\(at"):
+        with pytest.warns(NoEffectWarning, match=r"begins after step 100; set live=Live\(at"):
             trainer(LightningCallback(live=True), max_epochs=1).fit(Module(), loader())
 
 

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from torch import nn
 
 from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
 from support.optimizers import (
@@ -21,7 +20,7 @@ from support.optimizers import (
     SignSGD,
     SlowWeights,
 )
-from support.scaling import images, small_net, train
+from support.scaling import small_net, train
 
 optim = torch.optim
 G = scaling_from_ratios(4, 8)
@@ -193,11 +192,3 @@ def test_what_cannot_be_tried_is_assumed(optimizer, apply):
     sgs = SpatialGradientScaling(model, optimizer(model))
     assert sgs.apply == apply
     assert f"apply={apply!r} (assumed)" in repr(sgs)
-
-
-def test_a_schedule_that_starts_at_zero():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    optimizer = optim.Adam(model.parameters())
-    optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
-    model(images()).sum().backward()
-    assert SpatialGradientScaling(model, optimizer).apply == "update"

@@ -100,11 +100,11 @@ class TestDevices:
     def test_statistics_are_where_the_maps_are(self, settings):
         """Weights may be elsewhere: offloaded by FSDP, or moved after the scaling was built."""
         measurement = Measurement([ScaledLayer("conv", [nn.Conv2d(3, 4, 3)])], settings)
-        part = measurement._parts[0]
+        (observer,) = measurement.observers
         while not measurement.finished:
-            measurement.observe(part, torch.empty(2, 3, 8, 8, device="meta"))
+            observer.observe(torch.empty(2, 3, 8, 8, device="meta"))
             measurement.end_pass()
-        assert part.estimator.dependence().device.type == part.estimator.invalid.device.type == "meta"
+        assert observer.estimator.dependence().device.type == observer.estimator.invalid.device.type == "meta"
 
     def test_a_model_that_is_moved_after_its_scaling_was_built(self, device):
         model, optimizer, sgs = build(live=Live(at=(0,), every=9, batches=1))

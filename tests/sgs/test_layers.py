@@ -222,14 +222,6 @@ class TestBuffer:
         assert layer.buffer(layer.weight).device.type == "meta"
         assert layer.buffer(layer.weight).shape == layer.weight.shape
 
-    def test_a_factor_for_every_element_of_the_weight(self, layer):
-        factors = torch.rand(4, 3, 1, 3)
-        layer.check(factors)
-        layer.set_scaling(factors)
-        assert torch.equal(layer.buffer(layer.weight), factors)
-        layer.set_scaling(self.G)
-        assert torch.equal(layer.buffer(layer.weight), self.G.expand(3, 1, 3))
-
     def test_updates_and_states_are_written_into_the_same_memory(self):
         model, optimizer, sgs = build()
         train(model, optimizer, steps=1)
@@ -238,16 +230,3 @@ class TestBuffer:
         sgs.update(images())
         sgs.load_state_dict(sgs.state_dict())
         assert [layer.buffer(layer.weight).data_ptr() for layer in layers] == before
-
-    def test_channel_pruning_after_attaching(self):
-        model, optimizer, sgs = build(scalings=scaling_from_ratios(2, 4), measure=None)
-        train(model, optimizer)
-        for part, width in ((model[0], 6), (model[1], 6)):
-            for name, p in part.named_parameters():
-                setattr(part, name, nn.Parameter(p[:width].detach().clone()))
-        model[1].running_mean, model[1].running_var = model[1].running_mean[:6], model[1].running_var[:6]
-        model[3].weight = nn.Parameter(model[3].weight[:, :6].detach().clone())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        sgs.attach(optimizer)
-        train(model, optimizer)
-        torch.testing.assert_close(sgs.scalings["0"], scaling_from_ratios(2, 4).float())

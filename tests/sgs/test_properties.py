@@ -16,10 +16,11 @@ CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 @st.composite
-def convolutions(draw, modes=("zeros", "reflect", "replicate", "circular"), odd=False):
+def convolutions(draw):
     num_dims = draw(st.integers(1, 3))
-    sides = st.sampled_from([1, 3, 5] if odd else [1, 2, 3, 4, 5])
-    kernel_size = tuple(draw(st.lists(sides, min_size=num_dims, max_size=num_dims).filter(lambda k: max(k) > 1)))
+    kernel_size = tuple(
+        draw(st.lists(st.integers(1, 5), min_size=num_dims, max_size=num_dims).filter(lambda k: max(k) > 1))
+    )
     dilation = draw(st.integers(1, 2))
     padding = draw(st.sampled_from([0, 1, 2, "same"]))
     groups = draw(st.sampled_from([1, 2]))
@@ -30,15 +31,9 @@ def convolutions(draw, modes=("zeros", "reflect", "replicate", "circular"), odd=
         padding=padding,
         dilation=dilation,
         groups=groups,
-        padding_mode=draw(st.sampled_from(modes)),
+        padding_mode=draw(st.sampled_from(["zeros", "reflect", "replicate", "circular"])),
     )
     return conv, (12,) if num_dims == 1 else (10,) * num_dims, draw(st.integers(0, 2**31))
-
-
-def scaling_of(conv, x):
-    optimizer = torch.optim.SGD(conv.parameters(), lr=0.1)
-    with SpatialGradientScaling(nn.Sequential(conv), optimizer) as sgs:
-        return sgs.update(x)["0"]
 
 
 @settings(deadline=None, max_examples=60)
@@ -53,27 +48,6 @@ def test_positive_with_mean_1_and_symmetric(convolution, k):
     assert (G > 0).all()
     assert abs(float(G.double().mean()) - 1) < 1e-6
     torch.testing.assert_close(G, G.flip(list(range(G.dim()))))
-
-
-@settings(deadline=None, max_examples=30)
-@given(convolutions(modes=("replicate", "circular")), st.integers(2, 6))
-def test_uniform_for_inputs_that_are_constant_along_space(convolution, images):
-    conv, size, seed = convolution
-    values = torch.randn(8 * images, 4, generator=torch.Generator().manual_seed(seed))
-    x = values.view(8 * images, 4, *(1,) * len(size)).expand(-1, -1, *size)
-    torch.testing.assert_close(scaling_of(conv, x), torch.ones(conv.kernel_size), atol=1e-6, rtol=0)
-
-
-@settings(deadline=None, max_examples=30)
-@given(convolutions(modes=("circular",), odd=True))
-def test_centre_heavy_for_white_noise(convolution):
-    conv, size, seed = convolution
-    x = torch.randn(64, 4, *size, generator=torch.Generator().manual_seed(seed))
-    G = scaling_of(conv, x)
-    centre = tuple(side // 2 for side in conv.kernel_size)
-    others = G.clone()
-    others[centre] = 0
-    assert G[centre] > 2 * others.max()
 
 
 @settings(deadline=None, max_examples=30)

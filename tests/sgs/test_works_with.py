@@ -450,21 +450,6 @@ def test_new_scalings_reach_a_compiled_step_and_detaching_ends_them():
         assert close_weights(model, twin)
 
 
-def test_measuring_under_autocast_and_in_channels_last():
-    model = TinyNet()
-    sgs = SpatialGradientScaling(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    exact = sgs.update(batches(2))
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = sgs.update(batches(2))
-    assert torch.equal(rounded["first"], exact["first"])  # the images themselves are not rounded
-    assert not torch.equal(rounded["last"], exact["last"])
-    assert close_matrices(rounded, exact, {"atol": 0.1, "rtol": 0})
-    model.to(memory_format=torch.channels_last)
-    again = sgs.update([(x.to(memory_format=torch.channels_last), y) for x, y in batches(2)])
-    assert torch.equal(again["first"], exact["first"])
-    assert close_matrices(again, exact, {"atol": 1e-3, "rtol": 0})
-
-
 class TestCopies:
     def test_copies_of_the_model_are_neither_scaled_nor_do_they_disturb(self):
         model, mine, _, twin, other = scaled()
@@ -500,12 +485,3 @@ class TestCopies:
         assert close_weights(clone, twin)
         clone_sgs.detach()
         assert len(mine._optimizer_step_pre_hooks) == 1
-
-    def test_moving_on_to_another_optimizer(self):
-        model, first, sgs, twin, other = scaled()
-        mine = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        mine.load_state_dict(first.state_dict())
-        sgs.attach(mine)
-        train_(model, mine, batches())
-        train_(twin, other, batches())
-        assert close_weights(model, twin)

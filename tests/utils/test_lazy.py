@@ -1,6 +1,5 @@
 """Packages that import their names on use: what they export, and what is imported before."""
 
-import compileall
 import importlib
 import pkgutil
 import sys
@@ -8,7 +7,6 @@ import sys
 import pytest
 
 import spatialgrad
-from spatialgrad.utils.lazy import import_on_use
 
 LAZY = ["spatialgrad", *(f"spatialgrad.{name}" for name in ("models", "data", "reparam", "train"))]
 PACKAGE = """
@@ -62,18 +60,3 @@ def test_an_unknown_name_is_an_attribute_error():
         spatialgrad.nothing  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec("from spatialgrad.models import nothing")
-
-
-def test_without_its_source_it_says_so(package):
-    compileall.compile_dir(package, quiet=1, legacy=True)
-    for file in package.glob("*.py"):
-        file.unlink()
-    found = importlib.import_module("lazy_package")
-    with pytest.raises(ImportError, match="the source of lazy_package is missing"):
-        found.VALUE  # noqa: B018
-
-
-def test_it_is_a_pair_of_functions():
-    get, names = import_on_use("spatialgrad")
-    assert get("explain") is spatialgrad.explain
-    assert "explain" in names()

@@ -140,13 +140,6 @@ def test_loaders_side_by_side():
     assert all(torch.equal(x["a"][0], y["a"][0]) for x, y in zip(first, again, strict=True))
 
 
-def test_bad_requests():
-    with pytest.raises(ValueError, match="Invalid batches: 0"):
-        taken([], 0)
-    with pytest.raises(TypeError, match="int"):
-        taken(3)
-
-
 def test_move_to_reaches_nested_tensors():
     moved = move_to({"x": [torch.zeros(2), "name"], "y": (torch.ones(1), 3)}, torch.device("meta"))
     assert moved["x"][0].device.type == moved["y"][0].device.type == "meta"

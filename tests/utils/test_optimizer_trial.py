@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from spatialgrad.utils.optimizer_trial import try_optimizer
-from support.optimizers import Anchored, GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, SGDFromModel, SignSGD, SlowWeights
+from support.optimizers import GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, SignSGD
 
 optim = torch.optim
 DECAY = {"weight_decay": 0.1}
@@ -75,29 +75,11 @@ def test_decay_beside_the_update(kind, settings, decoupled, weight):
     assert try_optimizer(kind([weight], **settings), weight).decoupled_decay == decoupled
 
 
-@pytest.mark.parametrize(("kind", "adds_up"), [(Anchored, False), (SlowWeights, False), (optim.Adam, True)])
-def test_scaled_updates_add_up_unless_the_weights_are_kept_elsewhere(kind, adds_up, weight):
-    assert try_optimizer(kind([weight]), weight).adds_up == adds_up
-
-
 @pytest.mark.parametrize(("sign", "linear"), [(True, False), (False, True)])
 def test_optimizers_that_accept_nothing_but_groups(sign, linear, weight):
     group = {"params": [weight], "use_sign": sign, "lr": 0.0, "weight_decay": 0.5, "coefficients": [1.0]}
     assert try_optimizer(GroupsOnly([group]), weight).linear == linear
     assert group["coefficients"] == [1.0]
-
-
-def test_the_group_s_own_settings_count():
-    first, second = (nn.Parameter(torch.rand(2, 2, 3, 3)) for _ in range(2))
-    optimizer = ScheduleFree([{"params": [first]}, {"params": [second], "adaptive": True}])
-    assert try_optimizer(optimizer, first).linear
-    assert not try_optimizer(optimizer, second).linear
-
-
-def test_what_cannot_be_tried():
-    model = nn.Conv2d(2, 2, 3)
-    for optimizer in (SGDFromModel(model, 0.1), optim.LBFGS(model.parameters()), optim.SparseAdam(model.parameters())):
-        assert try_optimizer(optimizer, model.weight) is None
 
 
 def test_nothing_else_changes_and_no_device_is_seeded(weight, monkeypatch):

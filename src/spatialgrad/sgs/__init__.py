@@ -8,5 +8,7 @@
 - `live`: measure the training's own forward passes
 - `scaling`: G from a dependence S, from ratios, and from the masks of branches
 - `explain`: back from G to branches
-- `dependence`: the measures of spatial dependence S
+- `show`: tables and numbers to look at
+- `dependence`: the measures of S (`mutual_information`, its ImageNet variant `distant_pairs`, `autocorrelation`), which
+  share streaming (`estimator`), geometry (`window`) and counting (`histogram`, compiled in `histogram_numba`)
 """

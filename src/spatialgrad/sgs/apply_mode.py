@@ -38,11 +38,6 @@ def resolve_apply(apply: Apply, optimizer: Optimizer, weight: Tensor) -> ApplyMo
     completely or in part, so the update must be scaled instead; unless that would not add up, and a factor on the
     gradient arrives all the same. `try_optimizer` determines which kind it is.
 
-    Args:
-        apply: What the user asked for.
-        optimizer: The optimizer that steps.
-        weight: One of the weights to be scaled.
-
     Raises:
         ValueError: If the update would have to be scaled, but the optimizer does not start from the scaled weights.
     """

@@ -32,15 +32,12 @@ class NoEffectWarning(UserWarning):
 
 
 class ScaledLayer:
-    """A convolution, its scaling G, and a buffer of G that multiplies its gradient.
-
-    Args:
-        name: Qualified name.
-        modules: The convolution; several if they share one weight.
+    """A convolution (or several that share one weight), its scaling G, and a buffer of G that multiplies its gradient.
 
     Attributes:
         scaling: G, of shape kernel_size or of the shape of the weight; all ones at first.
         dependence: The last measured S, averaged over channels; None before the first measurement.
+        num_updates: How many times G was measured.
         mode: Where G is applied.
     """
 
@@ -53,6 +50,7 @@ class ScaledLayer:
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         self.scaling = torch.ones(self.kernel_size, dtype=dtype, device=weight.device)
         self.dependence: Tensor | None = None
+        self.num_updates = 0
         self.mode = ApplyMode(apply="gradient")
         self._buffer = torch.empty(0)
         self._layout: object = None  # of the weight that the buffer was made for
@@ -78,13 +76,10 @@ class ScaledLayer:
             self._buffer.copy_(self._spread(self._buffer.device))
 
     def buffer(self, weight: Tensor) -> Tensor:
-        """Return G repeated to the shape and memory layout of the weight, or of one of its filters.
+        """Return G repeated to the shape and memory layout of this process's part of the weight, or of one filter.
 
         Multiplying by whole filters is several times faster than broadcasting G over 3×3 kernels. On an accelerator,
         a fused multiplication needs the shape of the whole weight.
-
-        Args:
-            weight: This process's part of the weight, as it is now.
         """
         layout = layout_of(weight)
         if layout != self._layout:
@@ -109,11 +104,7 @@ class ScaledLayer:
 class ScaledLayers(dict[str, ScaledLayer]):
     """The layers that are scaled by their qualified names, selected from a model and its optimizers.
 
-    Args:
-        model: The model; wrappers do not matter.
-        apply: Where the user wants G to be applied.
-        include: If given, only convolutions for which ``include(name, module)`` is true take part.
-        exclude: Convolutions for which ``exclude(name, module)`` is true do not.
+    Arguments as those of `SpatialGradientScaling`.
 
     Attributes:
         skipped: The reason for every convolution that takes no part, by qualified name.
@@ -138,15 +129,12 @@ class ScaledLayers(dict[str, ScaledLayer]):
         self._said: set[str] = set()
 
     def select(self, optimizers: list[Optimizer] | None = None) -> list[str]:
-        """Adopt convolutions that these optimizers train and that are not scaled yet, and return their names.
-
-        Args:
-            optimizers: By default those of the last selection.
+        """Adopt convolutions that these optimizers (by default the last ones) train, and return the names of new ones.
 
         Raises:
             ValueError: If no convolution is left, or if several optimizers hold the same one.
         """
-        optimizers = self.optimizers if optimizers is None else optimizers
+        optimizers, attaching = optimizers or self.optimizers, optimizers is not None
         chosen, skipped = select_convolutions(self._model, *self._predicates)
         convolutions = named_convolutions(self._model)
         for name, layer in self.items():
@@ -161,32 +149,21 @@ class ScaledLayers(dict[str, ScaledLayer]):
                 f"{type(self._model).__name__} has no convolution to scale: "
                 f"{why or 'it has no convolution modules such as nn.Conv2d'}."
             )
-        owners: dict[int, list[tuple[Optimizer, dict[str, Any]]]] = {}
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    owners.setdefault(id(parameter), []).append((optimizer, group))
-        trained = {name: owners.get(id(modules[0].weight), []) for name, modules in chosen.items()}
-        if any(len(found) > 1 for found in trained.values()):
-            raise ValueError("A convolution's weight is in several of the optimizers: each would scale it.")
-        if not any(trained.values()) and optimizers is not self.optimizers:
+        owners = _owners(optimizers, {name: modules[0].weight for name, modules in chosen.items()})
+        if not owners and attaching:
             raise ValueError(
                 "The optimizer holds none of the model's convolution weights. Build it from model.parameters(), after "
                 "the model was moved, wrapped or sharded."
             )
         modes: dict[int, ApplyMode] = {}
-        for name, found in trained.items():
-            for optimizer, group in found:
-                if id(group) not in modes and (name not in self or optimizers is not self.optimizers):
-                    modes[id(group)] = resolve_apply(self._apply, optimizer, chosen[name][0].weight)
+        for name, (optimizer, group) in owners.items():
+            if id(group) not in modes and (name not in self or attaching):
+                modes[id(group)] = resolve_apply(self._apply, optimizer, chosen[name][0].weight)
         # From here on, nothing raises: a selection changes everything or nothing.
+        skipped |= {name: ELSEWHERE for name in chosen if name not in owners}
         new = []
         self.optimizers, self.skipped, self._of = optimizers, skipped, {id(each): [] for each in optimizers}
-        for name, found in trained.items():
-            if not found:
-                self.skipped[name] = ELSEWHERE
-                continue
-            [(optimizer, group)] = found
+        for name, (optimizer, group) in owners.items():
             if name not in self or self[name].kernel_size != tuple(chosen[name][0].kernel_size):
                 self[name] = ScaledLayer(name, chosen[name])
                 self[name].set_scaling(self.later.pop(name, self[name].scaling))
@@ -195,10 +172,9 @@ class ScaledLayers(dict[str, ScaledLayer]):
             self[name].mode = modes.get(id(group), self[name].mode)
             self._of[id(optimizer)].append(self[name])
         self._waiting = [convolutions[name] for name, why in skipped.items() if why in (FROZEN, ELSEWHERE)]
-        for reason in dict.fromkeys(mode.no_effect for mode in modes.values() if mode.no_effect):
-            if reason not in self._said:
-                self._said.add(reason)
-                warnings.warn(reason, NoEffectWarning, stacklevel=4)
+        for message in {mode.no_effect for mode in modes.values()} - {"", *self._said}:
+            self._said.add(message)
+            warnings.warn(message, NoEffectWarning, stacklevel=4)
         return new
 
     def of(self, optimizer: Optimizer) -> list[ScaledLayer]:
@@ -208,10 +184,8 @@ class ScaledLayers(dict[str, ScaledLayer]):
     def became_trainable(self) -> bool:
         """Return whether convolutions that were frozen, or in no optimizer, can be trained now."""
         weights = [conv._parameters.get("weight") for conv in self._waiting]
-        trainable = [weight for weight in weights if weight is not None and weight.requires_grad]
-        return bool(trainable) and not set(map(id, trainable)).isdisjoint(
-            set[int]().union(*map(parameter_ids, self.optimizers))
-        )
+        trainable = {id(weight) for weight in weights if weight is not None and weight.requires_grad}
+        return any(not trainable.isdisjoint(parameter_ids(optimizer)) for optimizer in self.optimizers)
 
     def assign(self, scalings: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
         """Return scalings by qualified name, given as such or as one for every convolution of its kernel size.
@@ -247,20 +221,15 @@ class ScaledLayers(dict[str, ScaledLayer]):
     def warn_once(self, names: Iterable[str], what: str) -> None:
         """Warn that something is the matter with layers, unless that has been said about them."""
         new = [name for name in names if f"{name} {what}" not in self._said]
+        self._said.update(f"{name} {what}" for name in new)
         if new:
-            self._said.update(f"{name} {what}" for name in new)
             warnings.warn(f"Convolutions {', '.join(new)} {what}.", NoEffectWarning, stacklevel=2)
 
 
 def select_convolutions(
     model: nn.Module, include: Predicate | None = None, exclude: Predicate | None = None
 ) -> tuple[dict[str, list[Convolution]], dict[str, str]]:
-    """Choose the convolutions whose gradients can be scaled.
-
-    Args:
-        model: The user's own module; see `unwrap_model`.
-        include: If given, only convolutions for which ``include(name, module)`` is true take part.
-        exclude: Convolutions for which ``exclude(name, module)`` is true do not.
+    """Choose the convolutions whose gradients can be scaled; arguments as those of `SpatialGradientScaling`.
 
     Returns:
         The chosen convolutions by qualified name (several where modules share one weight), and the reason for each
@@ -318,6 +287,20 @@ def reason_to_skip(
     return None
 
 
+def _owners(optimizers: list[Optimizer], weights: dict[str, Tensor]) -> dict[str, tuple[Optimizer, dict[str, Any]]]:
+    """Return the optimizer and the group that hold each weight, for those that are held."""
+    groups = [(optimizer, group) for optimizer in optimizers for group in optimizer.param_groups]
+    holding = [(set(map(id, group["params"])), (optimizer, group)) for optimizer, group in groups]
+    owners = {}
+    for name, weight in weights.items():
+        found = [owner for ids, owner in holding if id(weight) in ids]
+        if len(found) > 1:
+            raise ValueError(f"The weight of {name!r} is in several of the optimizers: each would scale it.")
+        if found:
+            owners[name] = found[0]
+    return owners
+
+
 def layout_of(tensor: Tensor) -> tuple[object, ...]:
     """Return what another tensor must share to be combined with this one element by element."""
     return tensor.shape, tensor.stride(), tensor.device
@@ -338,13 +321,8 @@ def _kernels_outside_modules(model: nn.Module) -> dict[str, str]:
     """Return trained parameters with the shape of a kernel that belong to no convolution module, with the reason."""
     layers = (Convolution, *_TRANSPOSED)
     inside = {id(p) for module in model.modules() if isinstance(module, layers) for p in module.parameters()}
+    others = [(name, p) for name, p in model.named_parameters() if id(p) not in inside and p.requires_grad]
+    shapes = {plain_name(name): p.shape for name, p in others if not nn.parameter.is_lazy(p)}
     reason = "not in a convolution module, such as nn.Conv2d: if the model passes it to F.conv2d, it is not scaled"
-    return {
-        plain_name(name): reason
-        for name, p in model.named_parameters()
-        if id(p) not in inside and not nn.parameter.is_lazy(p) and p.requires_grad and _is_kernel(p.shape)
-    }
-
-
-def _is_kernel(shape: torch.Size) -> bool:
-    return 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL
+    kernels = [name for name, shape in shapes.items() if 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL]
+    return dict.fromkeys(kernels, reason)

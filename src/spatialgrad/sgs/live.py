@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayers
-from spatialgrad.sgs.measure import Measurement, Observer, Settings
+from spatialgrad.sgs.measure import Measurement, Settings, hook_of_a_copy
 from spatialgrad.utils.modules import EagerMode
 from spatialgrad.utils.text import is_count
 
@@ -22,17 +22,25 @@ from spatialgrad.utils.text import is_count
 class Live:
     """When scalings are updated from the training's own forward passes, in steps of the optimizer.
 
-    The defaults are the schedule of the paper's CIFAR-100 experiments (its appendix): a warm-up of 1 epoch, then an
-    update every 5 epochs with 2 batches, where an epoch has ⌈50,000 / 128⌉ = 391 steps.
+    The defaults fit trainings of any length: the first updates come soon, when maps still change quickly, and then as
+    often as the paper's (`Live.paper`).
     """
 
-    at: tuple[int, ...] = (391, 5 * 391)
+    at: tuple[int, ...] = (100, 200, 400, 800, 1600)
     """Numbers of steps after which the first updates begin, in ascending order."""
     every: int = 5 * 391
     """Number of steps between two updates after these."""
     batches: int = 2
     """Steps whose forward passes give the ranges, and as many again that are counted. With gradient accumulation, or
     with a closure that is evaluated several times, all passes of a step take part."""
+
+    @classmethod
+    def paper(cls) -> Live:
+        """Return the schedule of the paper's CIFAR-100 experiments (its appendix).
+
+        A warm-up of 1 epoch, then an update every 5 epochs with 2 batches; an epoch has ⌈50,000 / 128⌉ = 391 steps.
+        """
+        return cls(at=(391, 5 * 391), every=5 * 391, batches=2)
 
     def __post_init__(self) -> None:
         if not isinstance(self.at, tuple) or not self.at or not all(map(is_count, self.at)):
@@ -49,7 +57,7 @@ class Live:
 
     def due(self, step: int) -> bool:
         """Return whether an update begins after this number of steps."""
-        return step in self.at or (step > self.at[-1] and (step - self.at[-1]) % self.every == 0)
+        return step == self.next_update(step - 1)
 
     def next_update(self, step: int) -> int:
         """Return the number of steps after which the next update begins, given the number so far."""
@@ -59,13 +67,6 @@ class Live:
 
 class LiveUpdate:
     """Counts the steps of one optimizer, and measures the layers that it trains when an update is due.
-
-    Args:
-        schedule: When, and over how many steps.
-        model: The user's own module.
-        optimizer: Whose steps are counted.
-        layers: Those of all optimizers.
-        settings: How they are measured.
 
     Attributes:
         step: Number of steps so far.
@@ -78,7 +79,6 @@ class LiveUpdate:
         self._model, self._optimizer, self._layers, self._settings = model, optimizer, layers, settings
         self._measurement: Measurement | None = None
         self._steps_in_pass = 0
-        self._observers: list[Observer] = []
         self._handles: list[RemovableHandle] = []
         # Compiled code does not see new hooks.
         self._eager = EagerMode()
@@ -88,6 +88,11 @@ class LiveUpdate:
     def updating(self) -> bool:
         """Whether an update has gathered something, which a state does not hold."""
         return self._measurement is not None and self._steps_in_pass + self._measurement.num_passes > 0
+
+    @property
+    def measuring(self) -> bool:
+        """Whether an update is under way."""
+        return self._measurement is not None
 
     def after_step(self) -> bool:
         """Count a step; the end of a pass or of an update may fall on it. Return whether scalings were updated."""
@@ -102,8 +107,8 @@ class LiveUpdate:
         if measurement is None:
             self._begin_if_due()
             return False
-        for observer in self._observers:
-            observer.new_step()
+        for observer in measurement.observers:
+            observer.end_step()
         self._steps_in_pass += 1
         if self._steps_in_pass < self.schedule.batches:
             return False
@@ -127,12 +132,12 @@ class LiveUpdate:
         """Remove all hooks, and drop what an update under way has gathered."""
         for handle in self._handles:
             handle.remove()
-        self._measurement, self._observers, self._handles, self._steps_in_pass = None, [], [], 0
+        self._measurement, self._handles, self._steps_in_pass = None, [], 0
         self._eager.stop()
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the schedule is. An update under way is not saved: it begins again."""
-        return {"step": self.step, "updating": self._measurement is not None}
+        return {"step": self.step, "updating": self.measuring}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
@@ -147,25 +152,21 @@ class LiveUpdate:
 
     def _begin(self) -> None:
         self._layers.select()
-        self._measurement = Measurement(self._layers.of(self._optimizer), self._settings)
-        self._observers = self._measurement.observers(training_only=True)
-        self._handles = [observer.register() for observer in self._observers]
+        self._measurement = Measurement(self._layers.of(self._optimizer), self._settings, training_only=True)
+        self._handles = [observer.register() for observer in self._measurement.observers]
         self._handles.append(self._model.register_forward_hook(_StopOnError(self), always_call=True))
         self._eager.start()
 
 
 class _StopOnError:
-    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager.
+    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager."""
 
-    Copies of the model get a hook without effect.
-    """
-
-    def __init__(self, update: LiveUpdate | None = None) -> None:
+    def __init__(self, update: LiveUpdate) -> None:
         self._update = update
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._update is not None and sys.exc_info()[0] is not None:
+        if sys.exc_info()[0] is not None:
             self._update.stop()
 
-    def __reduce__(self) -> tuple[type[_StopOnError], tuple[()]]:
-        return _StopOnError, ()
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return hook_of_a_copy, ()

@@ -1,37 +1,39 @@
 """SpatialGradientScaling: holds one G per convolution and multiplies by it whenever the optimizer steps.
 
-a step        optimizer.step()
-└▶ StepHook.before_step            grad ⊙ G, or keep W
-└▶ ScaledLayer.buffer         G in the shape and layout of the weight
-└▶ torch._foreach_mul_
+a step     optimizer.step() ─▶ StepHook.before_step ─▶ ScaledLayer.buffer ─▶ torch._foreach_mul_
+                               grad ⊙ G, or keep W     G, shaped as W
 
-an update     StepHook.after_step ─▶ LiveUpdate.after_step              (or sgs.update ─▶ measure_batches)
-forward pass ─▶ Observer ─▶ Measurement.observe ─▶ Estimator.observe     maps, in two passes
-Measurement.write_scalings ─▶ Estimator.dependence                       ─▶ S
-─▶ scaling_and_mean                           ─▶ G
-─▶ ScaledLayer.set_scaling                    ─▶ buffer
+an update  StepHook.after_step ─▶ LiveUpdate.after_step            (or sgs.update ─▶ measure_batches)
+                                  │  forward pass ─▶ Observer ─▶ Estimator.observe      maps, in two passes
+                                  ▼
+           Measurement.write_scalings ─▶ Estimator.dependence      ─▶ S
+                                      ─▶ scaling_and_mean          ─▶ G
+                                      ─▶ ScaledLayer.set_scaling   ─▶ buffer
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
+from spatialgrad.plot import plot_scalings
 from spatialgrad.sgs.apply_mode import Apply
 from spatialgrad.sgs.layers import ScaledLayers
 from spatialgrad.sgs.live import Live, LiveUpdate
 from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
-from spatialgrad.sgs.step_hook import Progress, StepHook, other_hooks
-from spatialgrad.utils.distributed import check_agreement, is_distributed
+from spatialgrad.sgs.show import html_table, kernel_matrix, summary, text_table
+from spatialgrad.sgs.step_hook import Progress, StepHook, check_processes, other_hooks
 from spatialgrad.utils.loaders import Forward
 from spatialgrad.utils.modules import Predicate, for_one_process, unwrap_model
 from spatialgrad.utils.optimizers import unwrap_optimizers
 from spatialgrad.utils.text import is_count
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # In epochs: the paper's schedule for CIFAR-100.
 WARMUP, EVERY = 1, 5
@@ -125,7 +127,7 @@ class SpatialGradientScaling:
         self._hooks: list[StepHook] = []
         # Where the live updates of detached optimizers are.
         self._kept: list[dict[str, Any]] = []
-        self._attach(unwrap_optimizers(optimizer), replace=replace)
+        self.attach(optimizer, replace=replace)
         if scalings is not None:
             self.set_scalings(scalings)
 
@@ -178,28 +180,8 @@ class SpatialGradientScaling:
     # Attaching
 
     def attach(self, optimizer: Any, *, replace: bool = False) -> None:
-        """Scale whenever this optimizer (or one of a list) steps, and no other; copied optimizers lose their hooks.
-
-        Args:
-            optimizer: As in the constructor.
-            replace: As in the constructor.
-        """
-        self._attach(unwrap_optimizers(optimizer), replace=replace)
-
-    def detach(self, *, warn: bool = True) -> None:
-        """Stop scaling, and live updates; the scalings and the position in the schedule are kept.
-
-        Args:
-            warn: Warn if no scaling was ever measured.
-        """
-        if self._hooks and warn:
-            self._progress.warn_if_unused()
-        self._kept = self._live_state()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-
-    def _attach(self, optimizers: list[Optimizer], *, replace: bool = False) -> None:
+        """Scale whenever this optimizer (or one of a list) steps, and no other; arguments as in the constructor."""
+        optimizers = unwrap_optimizers(optimizer)
         before, old = self._layers.optimizers, set(self._layers)
         self._layers.select(optimizers)
         others = other_hooks(optimizers, self._hooks, [layer.modules[0].weight for layer in self._layers.values()])
@@ -223,6 +205,19 @@ class SpatialGradientScaling:
                     live = LiveUpdate(self.live, module, optimizer, self._layers, self._settings)
                 self._hooks.append(StepHook(optimizer, self._layers, self._settings, live, self._progress))
         self._restart(self._kept)
+
+    def detach(self, *, warn: bool = True) -> None:
+        """Stop scaling, and live updates; the scalings and the position in the schedule are kept.
+
+        Args:
+            warn: Whether to warn if no scaling was ever measured.
+        """
+        if self._hooks and warn:
+            self._progress.warn_if_unused()
+        self._kept = self._live_state()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def _restart(self, states: list[dict[str, Any]]) -> None:
         """Continue live updates where they were, and compare the processes before the next step."""
@@ -267,16 +262,10 @@ class SpatialGradientScaling:
         """
         if self.measure is None:
             raise RuntimeError("These scalings are static (measure=None); use set_scalings to change them.")
-        group = self._settings.process_group
-        if is_distributed(group):
-            # As many values as before a step: a process that steps instead must not break the collective.
-            values = {**self._layers.identity(), **self._settings.identity(), "live": None, "step": None}
-            check_agreement({"call": "sgs.update", **values}, group)
+        check_processes("sgs.update", self._layers, self._settings)
         self._layers.select()
         measurement = Measurement(self._layers.values(), self._settings)
-        measured = measure_batches(
-            self._model, measurement, data, batches=batches, forward=forward, seed=seed, group=group
-        )
+        measured = measure_batches(self._model, measurement, data, batches, forward=forward, seed=seed)
         self._progress.updates += measurement.write_scalings(self._layers)
         if batches is not None and 0 < measured < batches:
             warnings.warn(f"The loader has only {measured} of the requested {batches} batches.", stacklevel=2)
@@ -310,38 +299,55 @@ class SpatialGradientScaling:
         Live updates start their schedule anew if the state is that of a training run without them.
         """
         try:
-            self._check_state(state)
-        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            scalings, dependence = dict(state["scalings"]), dict(state["dependence"])
+            updates, live = int(state["num_updates"]), [dict(saved) for saved in state.get("live", [])]
+            steps = [int(saved["step"]) for saved in live]
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"Not a state_dict of SpatialGradientScaling: {error!r}.") from error
-        self._layers.later = {name: G for name, G in state["scalings"].items() if name not in self._layers}
-        for name, layer in self._layers.items():
-            S = state["dependence"].get(name)
-            layer.set_scaling(state["scalings"][name])
-            layer.dependence = None if S is None else S.to(layer.scaling.device, copy=True)
-        self._progress.updates = int(state["num_updates"])
-        self._restart(state.get("live", []))
-
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        scalings, dependence, live = state["scalings"], state["dependence"], state.get("live", [])
-        missing = sorted(set(self._layers) - set(scalings))
-        unexpected = sorted((set(scalings) | set(dependence)) - set(self._layers) - set(self._layers.skipped))
+        layers = self._layers
+        missing = sorted(set(layers) - set(scalings))
+        unexpected = sorted((set(scalings) | set(dependence)) - set(layers) - set(layers.skipped))
         if missing or unexpected:
             raise ValueError(
                 "The state_dict belongs to another architecture: "
                 f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
             )
-        self._layers.assign({name: scalings[name] for name in self._layers})
-        for name, layer in self._layers.items():
-            if name in dependence and tuple(dependence[name].shape) != layer.kernel_size:
-                raise ValueError(f"The dependence of {name!r} does not have the shape {layer.kernel_size}.")
-        if not is_count(state["num_updates"]):
-            raise ValueError(f"Invalid num_updates in the state_dict: {state['num_updates']!r}.")
-        if not all(is_count(saved["step"]) and isinstance(saved["updating"], bool) for saved in live):
-            raise ValueError(f"Invalid state of live updates in the state_dict: {live!r}.")
-        if live and self.live is not None and self._hooks and len(live) != len(self._hooks):
+        if self.live is not None and self._hooks and len(steps) not in (0, len(self._hooks)):
             raise ValueError(
-                f"The state_dict has live updates for {len(live)} optimizers, but {len(self._hooks)} are attached."
+                f"The state_dict has live updates for {len(steps)} optimizers, but {len(self._hooks)} are attached."
             )
+        layers.assign({name: scalings[name] for name in layers})
+        layers.later = {name: G for name, G in scalings.items() if name not in layers}
+        for name, layer in layers.items():
+            S = dependence.get(name)
+            layer.set_scaling(scalings[name])
+            layer.dependence = None if S is None else S.to(layer.scaling.device, copy=True)
+            layer.num_updates = 0 if S is None else updates
+        self._progress.updates = updates
+        self._restart(live)
+
+    # Looking
+
+    def summary(self) -> dict[str, float]:
+        """Return numbers for a tracker: how many updates there were, and the share of every centre in per cent.
+
+        Example:
+            wandb.log(sgs.summary())
+        """
+        return summary(self._layers.values(), self.num_updates)
+
+    def plot(self) -> Figure:
+        """Return a figure of every G; see `plot_scalings`."""
+        return plot_scalings({name: kernel_matrix(layer) for name, layer in self._layers.items()})
+
+    def __str__(self) -> str:
+        return text_table(repr(self), self._layers.values(), self._next_updates())
+
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), self._layers.values(), self._next_updates())
+
+    def _next_updates(self) -> dict[str, str]:
+        return {layer.name: hook.next_update for hook in self._hooks for layer in self._layers.of(hook.optimizer)}
 
     # Python
 
@@ -349,11 +355,9 @@ class SpatialGradientScaling:
         measured = self._settings.measure_name
         schedule = "static" if measured is None else f"warmup={self.warmup}, every={self.every}"
         if self.live is not None:
-            states = self._live_state()
-            steps = [state["step"] for state in states]
-            under_way = self._hooks and any(state["updating"] for state in states)
-            status = "updating now" if under_way else f"next update after step {self.live.next_update(max(steps))}"
-            schedule = f"live (step {', '.join(map(str, steps))}, {status})"
+            steps = [state["step"] for state in self._live_state()]
+            when = dict.fromkeys(hook.next_update for hook in self._hooks) or {"detached": None}
+            schedule = f"live (step {', '.join(map(str, steps))}, next update: {', '.join(when)})"
         assumed = " (assumed)" if any(layer.mode.assumed for layer in self._layers.values()) else ""
         attached = " and ".join(type(hook.optimizer).__name__ for hook in self._hooks) or "nothing (detached)"
         return (
@@ -371,7 +375,7 @@ class SpatialGradientScaling:
         self._hooks = []
         # A copied optimizer has lost its hooks.
         if state["_hooks"]:
-            self._attach(state["_hooks"])
+            self.attach(state["_hooks"])
 
     def __enter__(self) -> SpatialGradientScaling:
         return self

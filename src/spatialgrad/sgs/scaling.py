@@ -52,12 +52,17 @@ def scaling_and_mean(dependence: Tensor, k: float) -> tuple[Tensor, Tensor]:
 
     The mean is NaN if no channel carries information; G is then all ones.
     """
-    usable = informative_channels(dependence)
-    S = torch.where(_like(usable, dependence), dependence, 0.0)
-    mean, S = S.sum(0) / usable.sum(), S.clamp(0, 1)
-    measured = _with_mean_one(k_transform(S, k).sum(0) / usable.sum())
+    S, usable = _informative(dependence)
+    number = usable.sum()
+    G = _with_mean_one(k_transform(S.clamp(0, 1), k).sum(0) / number)
     # The maximum is small, too, if no channel is usable.
-    return torch.where(S.max() <= NO_DEPENDENCE, torch.ones_like(measured), measured), mean
+    G = torch.where(S.max() <= NO_DEPENDENCE, torch.ones_like(G), G)
+    return G.view(dependence.shape[1:]), (S.sum(0) / number).view(dependence.shape[1:])
+
+
+def dependence_limits(dependence: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest S of the channels that carry information; 0 if there is none."""
+    return torch.aminmax(_informative(dependence)[0])
 
 
 def k_transform(S: Tensor, k: float) -> Tensor:
@@ -65,17 +70,6 @@ def k_transform(S: Tensor, k: float) -> Tensor:
     k = min(max(k, 1 / LARGEST_K), LARGEST_K)
     # The same fraction, reduced by k: for S = 1 and a tiny k, the other denominator cancels to 0.
     return k * S / ((k - 1) * S + 1) if k >= 1 else S / (S + (1 - S) / k)
-
-
-def dependence_limits(dependence: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest S of the channels that carry information; 0 if there is none."""
-    usable = informative_channels(dependence)
-    return torch.aminmax(torch.where(_like(usable, dependence), dependence, 0.0))
-
-
-def informative_channels(dependence: Tensor) -> Tensor:
-    """Return which channels of S carry information: shape (channels,), bool."""
-    return ~dependence.flatten(1).isnan().any(1)
 
 
 def scaling_from_ratios(alpha: float, beta: float) -> Tensor:
@@ -150,8 +144,11 @@ def check_range(low: Tensor | float, high: Tensor | float) -> None:
         raise ValueError(f"S must lie between 0 and 1, got values from {float(low):.6g} to {float(high):.6g}.")
 
 
-def _like(per_channel: Tensor, values: Tensor) -> Tensor:
-    return per_channel.view(-1, *(1,) * (values.dim() - 1))
+def _informative(dependence: Tensor) -> tuple[Tensor, Tensor]:
+    """Return S as (channels, positions), with zeros for channels without information, and which channels have some."""
+    S = dependence.flatten(1)
+    usable = ~S.isnan().any(1, keepdim=True)
+    return torch.where(usable, S, 0.0), usable
 
 
 def _with_mean_one(scaling: Tensor) -> Tensor:

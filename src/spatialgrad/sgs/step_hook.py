@@ -101,12 +101,8 @@ def _warn_at_exit() -> None:
 class StepHook:
     """Multiplies the gradients of layers, or their updates, by their scalings whenever an optimizer steps.
 
-    Args:
-        optimizer: The optimizer that steps.
-        layers: Those of all optimizers.
-        settings: How scalings are measured; must be the same on all processes.
-        live: Called after every step; None without live updates.
-        progress: Counts steps and updates.
+    Attributes:
+        agreed: Whether all processes are known to scale in the same way.
     """
 
     def __init__(
@@ -144,6 +140,13 @@ class StepHook:
             handle.remove()
         if self.live is not None:
             self.live.stop()
+
+    @property
+    def next_update(self) -> str:
+        """When the scalings are measured next, in words."""
+        if self.live is None:
+            return "never" if self._settings.measure is None else "by sgs.update"
+        return "now" if self.live.measuring else f"after step {self.live.schedule.next_update(self.live.step)}"
 
     def weights(self) -> list[Tensor]:
         """Return the weights that are scaled."""
@@ -250,12 +253,7 @@ class StepHook:
             progress.warn_if_unused()
 
     def _check_agreement(self) -> None:
-        """Raise `ValueError` on all processes unless all of them scale the same layers in the same way."""
-        group = self._settings.process_group
-        if is_distributed(group):  # a process alone need not read its scalings back
-            live = (None, None) if self.live is None else (self.live.schedule, self.live.step)
-            values = {**self._layers.identity(), **self._settings.identity(), "live": live[0], "step": live[1]}
-            check_agreement({"call": "optimizer.step", **values}, group)
+        check_processes("optimizer.step", self._layers, self._settings, self.live)
         self.agreed = True
 
     def _after_backward(self, weight: Tensor) -> None:
@@ -278,19 +276,21 @@ class StepHook:
             )
 
 
+def check_processes(call: str, layers: ScaledLayers, settings: Settings, live: LiveUpdate | None = None) -> None:
+    """Raise `ValueError` on all processes unless all of them make the same call, with the same layers and settings."""
+    group = settings.process_group
+    if is_distributed(group):  # a process alone need not read its scalings back
+        # Always as many values: a process that makes another call must not break the collective.
+        schedule = {"live": live and live.schedule, "step": live and live.step}
+        check_agreement({"call": call, **layers.identity(), **settings.identity(), **schedule}, group)
+
+
 def other_hooks(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> list[StepHook]:
     """Return the step hooks other than `own` that already scale any of the weights."""
     wanted = set(map(id, weights))
-    hooks = [
-        getattr(hook, "__self__", None)
-        for optimizer in optimizers
-        for hook in optimizer._optimizer_step_pre_hooks.values()
-    ]
-    return [
-        hook
-        for hook in hooks
-        if isinstance(hook, StepHook) and hook not in own and not wanted.isdisjoint(map(id, hook.weights()))
-    ]
+    registered: list[Any] = [hook for each in optimizers for hook in each._optimizer_step_pre_hooks.values()]
+    hooks = [hook.__self__ for hook in registered if isinstance(getattr(hook, "__self__", None), StepHook)]
+    return [hook for hook in hooks if hook not in own and not wanted.isdisjoint(map(id, hook.weights()))]
 
 
 def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], Tensor | None]]:

@@ -6,7 +6,9 @@ import copy
 import inspect
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,7 +67,7 @@ def try_optimizer(optimizer: Optimizer, parameter: Tensor) -> Trial | None:
             try:
                 with warnings.catch_warnings(), torch.no_grad():
                     warnings.simplefilter("ignore")
-                    return _trial(_Repetition(type(optimizer), settings, group, parameter))
+                    return _trial(partial(_run, type(optimizer), settings, group), parameter)
             except Exception:
                 # Whatever a class of somebody else's raises here: it cannot be tried in this way.
                 continue
@@ -74,71 +76,62 @@ def try_optimizer(optimizer: Optimizer, parameter: Tensor) -> Trial | None:
     return None
 
 
-class _Repetition:
-    """Repeats the same few steps with one thing changed."""
-
-    def __init__(
-        self, kind: type[Optimizer], settings: dict[str, Any], entries: dict[str, Any], parameter: Tensor
-    ) -> None:
-        self._kind, self._settings, self._entries = kind, settings, entries
-        shape = (4, 3, *parameter.shape[2:])
-        generator = torch.Generator().manual_seed(0)
-        dtype = torch.float32 if parameter.device.type == "mps" else torch.float64
-        # Not zeros: optimizers may compare the size of a gradient to that of the weights.
-        self.start = (torch.randn(shape, generator=generator, device="cpu") * 0.1).to(parameter.device, dtype)
-        gradients = torch.randn(STEPS, *shape, generator=generator, device="cpu")
-        self.gradients = gradients.to(parameter.device, dtype)
-
-    def run(self, gradients: Tensor, *, scaling: Tensor | None = None, decay: float | None = None) -> list[Tensor]:
-        """Return the weights after each step.
-
-        Args:
-            gradients: One per step.
-            scaling: Multiplies every change of the weights.
-            decay: Another weight decay.
-        """
-        torch.default_generator.manual_seed(0)
-        scratch = nn.Parameter(self.start.clone())
-        settings, entries = copy.deepcopy((self._settings, self._entries))
-        for values in (settings, entries):
-            if decay is not None and "weight_decay" in values:
-                values["weight_decay"] = decay
-        optimizer = self._kind([{**entries, "params": [scratch]}] if entries else [scratch], **settings)
-        if callable(begin := getattr(optimizer, "train", None)):
-            begin()  # schedule-free optimizers refuse to step otherwise
-        found = []
-        for gradient in gradients:
-            scratch.grad = gradient.clone()
-            before = scratch.detach().clone()
-            optimizer.step()
-            if scaling is not None:
-                scratch.sub_(before).mul_(scaling).add_(before)
-            found.append(scratch.detach().clone())
-        return found
-
-
-def _trial(repetition: _Repetition) -> Trial:
-    gradients, run = repetition.gradients, repetition.run
-    half = torch.zeros_like(repetition.start)
+def _trial(run: Callable[..., list[Tensor]], parameter: Tensor) -> Trial:
+    """Repeat the same few steps with one thing changed."""
+    shape, generator = (4, 3, *parameter.shape[2:]), torch.Generator().manual_seed(0)
+    target = parameter.device, torch.float32 if parameter.device.type == "mps" else torch.float64
+    # Not zeros: optimizers may compare the size of a gradient to that of the weights.
+    start = (torch.randn(shape, generator=generator, device="cpu") * 0.1).to(*target)
+    gradients = torch.randn(STEPS, *shape, generator=generator, device="cpu").to(*target)
+    half = torch.zeros_like(start)
     half[::2] = 1
     some = 1 + (_FACTOR - 1) * half
-    once = run(gradients)
+    once = run(start, gradients)
     # If W is linear in the factor, from −1 to 1 is twice as far as from 1 to 2.
-    slope = (once[-1] - run(-gradients)[-1]) / 2
-    linear = _size(run(2 * gradients)[-1] - once[-1] - slope) <= 1e-3 * _size(slope)
-    passed_on = _arrived(once, run(some * gradients), half)
+    slope = (once[-1] - run(start, -gradients)[-1]) / 2
     # Weight decay counteracts a factor, and two rounds are enough for weights that return every few steps.
-    twice = gradients.repeat(2, *(1,) * (gradients.dim() - 1))
-    update_passed_on = _arrived(run(twice, decay=0.0), run(twice, scaling=some, decay=0.0), half)
+    twice = torch.cat([gradients, gradients])
+    plain, scaled = run(start, twice, decay=0.0), run(start, twice, decay=0.0, scaling=some)
     # Over several steps: at first, momentum does not show, and some optimizers are not adaptive.
-    decayed = run(torch.zeros_like(gradients), decay=_DECAY)[-1] - repetition.start
-    expected = ((1 - _LR * _DECAY) ** STEPS - 1) * repetition.start
+    decayed = run(start, torch.zeros_like(gradients), decay=_DECAY)[-1] - start
+    expected = ((1 - _LR * _DECAY) ** STEPS - 1) * start
     return Trial(
-        linear=linear,
-        passed_on=passed_on,
-        update_passed_on=update_passed_on,
-        decoupled_decay=_size(decayed - expected) <= 1e-3 * _size(expected),
+        linear=_is_small(run(start, 2 * gradients)[-1] - once[-1] - slope, slope),
+        passed_on=_arrived(once, run(start, some * gradients), half),
+        update_passed_on=_arrived(plain, scaled, half),
+        decoupled_decay=_is_small(decayed - expected, expected),
     )
+
+
+def _run(
+    kind: type[Optimizer],
+    settings: dict[str, Any],
+    entries: dict[str, Any],
+    start: Tensor,
+    gradients: Tensor,
+    *,
+    scaling: Tensor | None = None,
+    decay: float | None = None,
+) -> list[Tensor]:
+    """Return the weights after each step; `scaling` multiplies their changes, and `decay` is another weight decay."""
+    torch.default_generator.manual_seed(0)
+    scratch = nn.Parameter(start.clone())
+    settings, entries = copy.deepcopy((settings, entries))
+    for values in (settings, entries):
+        if decay is not None and "weight_decay" in values:
+            values["weight_decay"] = decay
+    optimizer = kind([{**entries, "params": [scratch]}] if entries else [scratch], **settings)
+    if callable(begin := getattr(optimizer, "train", None)):
+        begin()  # schedule-free optimizers refuse to step otherwise
+    found = []
+    for gradient in gradients:
+        scratch.grad = gradient.clone()
+        before = scratch.detach().clone()
+        optimizer.step()
+        if scaling is not None:
+            scratch.sub_(before).mul_(scaling).add_(before)
+        found.append(scratch.detach().clone())
+    return found
 
 
 def _arrived(plain: list[Tensor], stronger: list[Tensor], half: Tensor) -> float:
@@ -167,7 +160,6 @@ def _settings(optimizer: Optimizer, parameter: Tensor) -> tuple[dict[str, Any], 
     return settings, entries
 
 
-def _size(difference: Tensor) -> float:
-    """Return the largest absolute value; infinite for NaN."""
-    size = float(difference.abs().max())
-    return math.inf if math.isnan(size) else size
+def _is_small(difference: Tensor, compared_with: Tensor) -> bool:
+    """Return whether a difference is rounding alone; never if anything is NaN."""
+    return bool(difference.abs().max() <= 1e-3 * compared_with.abs().max())

@@ -23,13 +23,7 @@ def autocorrelation(
     """Measure the correlation of each pixel with every neighbour that a kernel sees.
 
     This is the absolute value of Pearson's coefficient: a strong negative correlation is a strong dependence, too.
-
-    Args:
-        maps: Input maps of a convolution, shape (batch, channels, *spatial) with 1 to 3 spatial dimensions.
-        kernel_size: The convolution's kernel size.
-        padding: The convolution's padding; padded pixels take part in the pairs.
-        dilation: The convolution's dilation: neighbours are this many pixels apart.
-        padding_mode: The convolution's padding mode.
+    Arguments as those of `normalized_mutual_information`.
 
     Returns:
         S of shape (channels, *kernel_size), 1 at the centre, in float64 where the device supports it. Channels

@@ -15,7 +15,6 @@ from torch import Tensor
 from spatialgrad.sgs.dependence.estimator import TwoPassEstimator
 from spatialgrad.sgs.dependence.histogram import (
     bin_grid,
-    check_bins,
     count_dtype,
     count_pairs_,
     nmi_from_counts,
@@ -32,7 +31,6 @@ class DistantMutualInformation(TwoPassEstimator):
     """
 
     def __init__(self, channels: int, window: Window, device: torch.device, *, bins: int | str = "sturges") -> None:
-        check_bins(bins)
         super().__init__(channels, window, device)
         self._bins = bins
         shape = (len(window.displacements), channels)

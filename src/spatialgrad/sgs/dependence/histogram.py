@@ -49,7 +49,7 @@ def bin_grid(low: Tensor, high: Tensor, bins: int | Tensor) -> tuple[Tensor, Ten
     return torch.where(usable, low, 0.0), torch.where(usable, bins / 2 / half, 0.0)
 
 
-def quantize(maps: Tensor, low: Tensor, high: Tensor, bins: int, *, out: Tensor) -> Tensor:
+def quantize(maps: Tensor, low: Tensor, high: Tensor, bins: int) -> Tensor:
     """Quantize values into bins 0 … bins − 1 of equal width between their channel's `low` and `high`.
 
     Args:
@@ -57,18 +57,14 @@ def quantize(maps: Tensor, low: Tensor, high: Tensor, bins: int, *, out: Tensor)
         low: Shape (channels,).
         high: Shape (channels,); values above it fall into the last bin.
         bins: Number of bins.
-        out: uint8 tensor of the shape of `maps`, written in place and returned.
+
+    Returns:
+        Floating point numbers of the shape of `maps`; converting them to uint8 truncates them to their bins.
     """
     shape = (1, -1, *(1,) * (maps.dim() - 2))
     dtype = torch.float64 if maps.dtype == torch.float64 else torch.float32
     floor, scale = (part.view(shape) for part in bin_grid(low.to(dtype), high.to(dtype), bins))
-    start = 0
-    for block in blocks(maps):
-        target = out[start : start + len(block)]
-        # Conversion to uint8 truncates, which is the floor of non-negative values.
-        target.copy_(torch.sub(block, floor).mul_(scale).clamp_(0, bins - 1))
-        start += len(block)
-    return out
+    return torch.sub(maps, floor).mul_(scale).clamp_(0, bins - 1)
 
 
 def count_pairs_(counts: Tensor, levels: Tensor, displacements: Sequence[Offset]) -> None:

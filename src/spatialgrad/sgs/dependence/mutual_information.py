@@ -18,7 +18,7 @@ from spatialgrad.sgs.dependence.histogram import (
     quantize,
     sturges_bins,
 )
-from spatialgrad.sgs.dependence.window import Window
+from spatialgrad.sgs.dependence.window import Window, blocks
 
 
 def normalized_mutual_information(
@@ -59,6 +59,7 @@ def normalized_mutual_information(
         >>> normalized_mutual_information(torch.rand(8, 3, 32, 32), 3, padding=1).shape
         torch.Size([3, 3, 3])
     """
+    check_bins(bins)
     make = mutual_information_factory(bins=bins, drop_near=drop_near)
     return measure_in_one_piece(make, maps, kernel_size, padding=padding, dilation=dilation, padding_mode=padding_mode)
 
@@ -75,12 +76,11 @@ class MutualInformation(TwoPassEstimator):
     """
 
     def __init__(self, channels: int, window: Window, device: torch.device, *, bins: int | str = "sturges") -> None:
-        check_bins(bins)
         super().__init__(channels, window, device)
         self._bins = bins
 
     def _begin_counting(self) -> None:
-        if self._pads_with_zeros:
+        if self.window.padding_mode == "zeros" and any(map(any, self.window.padding)):
             self.low.clamp_(max=0)
             self.high.clamp_(min=0)
         bins = sturges_bins(self.num_pixels) if isinstance(self._bins, str) else self._bins
@@ -88,17 +88,14 @@ class MutualInformation(TwoPassEstimator):
         self.counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
 
     def _observe_pairs(self, maps: Tensor) -> None:
-        bins = self.counts.shape[-1]
         low, high = (limit.to(maps.dtype) for limit in (self.low, self.high))
-        if self._pads_with_zeros:
-            # Fill with the level of a zero first, then quantize the maps right into the middle.
-            zeros = maps.new_zeros(1, maps.shape[1], *(1,) * self.window.num_dims)
-            level = quantize(zeros, low, high, bins, out=torch.empty_like(zeros, dtype=torch.uint8))
-            levels = level.expand(len(maps), -1, *self.window.padded_size(maps.shape[2:])).contiguous()
-            quantize(maps, low, high, bins, out=self.window.inside(levels, maps.shape[2:]))
-        else:
-            levels = torch.empty(maps.shape, dtype=torch.uint8, device=maps.device)
-            levels = self.window.pad(quantize(maps, low, high, bins, out=levels))
+        shape = (*maps.shape[:2], *self.window.padded_size(maps.shape[2:]))
+        levels = torch.empty(shape, dtype=torch.uint8, device=maps.device)
+        start = 0
+        for block in blocks(maps):
+            quantized = quantize(self.window.pad(block), low, high, self.counts.shape[-1])
+            levels[start : start + len(block)] = quantized
+            start += len(block)
         count_pairs_(self.counts, levels, self.window.displacements)
 
     def dependence(self) -> Tensor:
@@ -107,7 +104,3 @@ class MutualInformation(TwoPassEstimator):
         for column, counts in enumerate(self.counts):
             values[:, column] = nmi_from_counts(counts)
         return self.window.arrange(values)
-
-    @property
-    def _pads_with_zeros(self) -> bool:
-        return self.window.padding_mode == "zeros" and any(map(any, self.window.padding))

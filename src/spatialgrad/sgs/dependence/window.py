@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
+
+from spatialgrad.utils.modules import Convolution
 
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -32,18 +35,6 @@ class Window:
     padding_mode: str = "zeros"
     """One of torch's padding modes for convolutions."""
 
-    def __post_init__(self) -> None:
-        if len(self.kernel_size) not in (1, 2, 3):
-            raise ValueError(f"Invalid kernel_size: {self.kernel_size}; maps have 1 to 3 spatial dimensions.")
-        if min(self.kernel_size) < 1 or min(self.dilation) < 1:
-            raise ValueError(
-                f"Invalid kernel_size {self.kernel_size} or dilation {self.dilation}: each must be at least 1."
-            )
-        if min(itertools.chain.from_iterable(self.padding)) < 0:
-            raise ValueError(f"Invalid padding: {self.padding}; it must not be negative.")
-        if self.padding_mode not in PADDING_MODES:
-            raise ValueError(f"Invalid padding_mode: {self.padding_mode!r}; choose from {PADDING_MODES}.")
-
     @classmethod
     def of(
         cls,
@@ -54,42 +45,28 @@ class Window:
         padding_mode: str = "zeros",
         num_dims: int | None = None,
     ) -> Window:
-        """Build a window from arguments as torch's convolutions take them.
-
-        Args:
-            kernel_size: One side for all dimensions, or one per dimension.
-            padding: As in `torch.nn.Conv2d`, ``"same"`` and ``"valid"`` included.
-            dilation: As in `torch.nn.Conv2d`.
-            padding_mode: As in `torch.nn.Conv2d`.
-            num_dims: Number of spatial dimensions; needed only when `kernel_size` is a single number.
-        """
-        if isinstance(kernel_size, int):
-            if num_dims is None:
-                raise ValueError(f"kernel_size={kernel_size} leaves the number of dimensions open; pass a tuple.")
-            kernel_size = (kernel_size,) * num_dims
-        sides = tuple(int(side) for side in kernel_size)
-        if num_dims is not None and len(sides) != num_dims:
-            raise ValueError(
-                f"kernel_size {sides} has {len(sides)} sides, but the maps have {num_dims} spatial dimensions."
-            )
-        steps = _spread(dilation, len(sides), "dilation")
-        if padding == "valid":
-            pads: tuple[tuple[int, int], ...] = ((0, 0),) * len(sides)
-        elif padding == "same":
+        """Build a window from arguments as torch's convolutions take them; by default with one side per dimension."""
+        num_dims = num_dims or (1 if isinstance(kernel_size, int) else len(kernel_size))
+        sides, steps = _spread(kernel_size, num_dims), _spread(dilation, num_dims)
+        if padding == "same":
             totals = [step * (side - 1) for side, step in zip(sides, steps, strict=True)]
             # torch adds an odd pixel at the end
-            pads = tuple((total // 2, total - total // 2) for total in totals)
-        elif isinstance(padding, str):
+            pads = [(total // 2, total - total // 2) for total in totals]
+        elif isinstance(padding, str) and padding != "valid":
             raise ValueError(f"Invalid padding: {padding!r}; choose a number, 'same' or 'valid'.")
         else:
-            pads = tuple((pad, pad) for pad in _spread(padding, len(sides), "padding"))
-        return cls(kernel_size=sides, padding=pads, dilation=steps, padding_mode=padding_mode)
+            pads = [(pad, pad) for pad in _spread(0 if isinstance(padding, str) else padding, num_dims)]
+        if num_dims > 3 or min(*sides, *steps) < 1 or min(pads)[0] < 0 or padding_mode not in PADDING_MODES:
+            raise ValueError(
+                f"Invalid window: kernel_size={sides}, padding={padding}, dilation={steps}, "
+                f"padding_mode={padding_mode!r}. There are 1 to 3 dimensions, sides and dilations are at least 1, "
+                f"padding is not negative, and the modes are {', '.join(PADDING_MODES)}."
+            )
+        return cls(kernel_size=sides, padding=tuple(pads), dilation=steps, padding_mode=padding_mode)
 
     @classmethod
-    def of_convolution(cls, conv: nn.Module) -> Window:
-        """Return the window of a `torch.nn.Conv1d`, `Conv2d` or `Conv3d`."""
-        if not isinstance(conv, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            raise TypeError(f"Expected a Conv1d, Conv2d or Conv3d, got {type(conv).__name__}.")
+    def of_convolution(cls, conv: Convolution) -> Window:
+        """Return the window of a convolution."""
         return cls.of(conv.kernel_size, padding=conv.padding, dilation=conv.dilation, padding_mode=conv.padding_mode)
 
     @property
@@ -134,42 +111,14 @@ class Window:
 
     def fits(self, size: Sequence[int]) -> bool:
         """Return whether maps of this spatial size have a pair of pixels for every displacement."""
-        return all(reach < side for reach, side in zip(self._reach, self.padded_size(size), strict=True))
-
-    def check_fits(self, size: Sequence[int]) -> None:
-        """Raise `ValueError` unless maps of this spatial size have a pair of pixels for every displacement."""
-        if not self.fits(size):
-            raise ValueError(
-                f"Maps of size {tuple(size)} (padded: {self.padded_size(size)}) are smaller than the displacements of "
-                f"a kernel {self.kernel_size} with dilation {self.dilation}, which reach {self._reach} pixels."
-            )
-
-    @cached_property
-    def _reach(self) -> tuple[int, ...]:
-        """The largest displacement per spatial dimension."""
-        return tuple(max((abs(o[axis]) for o in self.displacements), default=0) for axis in range(self.num_dims))
-
-    def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
-        """Return the part of padded maps that holds the maps themselves, as a view."""
-        inner = [slice(pad[0], pad[0] + side) for pad, side in zip(self.padding, size, strict=True)]
-        return padded[(slice(None), slice(None), *inner)]
+        reach = [(step * (side - 1) + 1) // 2 for side, step in zip(self.kernel_size, self.dilation, strict=True)]
+        return all(most < side for most, side in zip(reach, self.padded_size(size), strict=True))
 
     def pad(self, maps: Tensor) -> Tensor:
-        """Pad maps of shape (batch, channels, *spatial) as the convolution does, for any dtype."""
-        if not any(itertools.chain.from_iterable(self.padding)):
-            return maps
-        size = maps.shape[2:]
-        if self.padding_mode == "zeros":
-            padded = maps.new_zeros(*maps.shape[:2], *self.padded_size(size))
-            self.inside(padded, size).copy_(maps)
-            return padded
-        for axis, (pad, side) in enumerate(zip(self.padding, size, strict=True)):
-            if self.padding_mode == "reflect" and max(pad) >= side:
-                raise ValueError(f"Reflection padding of {pad} needs maps larger than {tuple(size)}.")
-            if any(pad):
-                index = _border_index(side, pad, self.padding_mode, maps.device)
-                maps = maps.index_select(2 + axis, index)
-        return maps
+        """Pad maps of shape (batch, channels, *spatial) as the convolution does."""
+        sides = [side for pad in reversed(self.padding) for side in pad]
+        mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
+        return F.pad(maps, sides, mode) if any(sides) else maps
 
 
 def shifted_pair(maps: Tensor, offset: Offset) -> tuple[Tensor, Tensor]:
@@ -195,8 +144,7 @@ def blocks(maps: Tensor, size: int | None = None) -> Iterator[Tensor]:
 @functools.lru_cache(maxsize=256)
 def _layout(window: Window, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return the matrix that lays one value per displacement, and the centre's, out over the kernel positions."""
-    row = {offset: index for index, offset in enumerate(window.displacements)}
-    row[(0,) * window.num_dims] = len(window.displacements)
+    row = {offset: index for index, offset in enumerate((*window.displacements, (0,) * window.num_dims))}
     weights = torch.zeros(len(row), len(window.positions), dtype=dtype, device="cpu")
     for column, offsets in enumerate(window.positions):
         for offset in offsets:
@@ -209,22 +157,8 @@ def _canonical(offset: Offset) -> Offset:
     return max(offset, tuple(-step for step in offset))
 
 
-def _border_index(side: int, pad: tuple[int, int], mode: str, device: torch.device) -> Tensor:
-    index = torch.arange(-pad[0], side + pad[1], device=device)
-    if mode == "replicate":
-        return index.clamp_(0, side - 1)
-    if mode == "circular":
-        return index.remainder_(side)
-    index = index.abs()
-    return torch.where(index >= side, 2 * (side - 1) - index, index)
-
-
-def _spread(value: int | Sequence[int], length: int, name: str) -> tuple[int, ...]:
-    if isinstance(value, int):
-        return (value,) * length
-    values = tuple(int(item) for item in value)
-    if len(values) == 1:
-        return values * length
-    if len(values) != length:
-        raise ValueError(f"{name}={values} does not fit a kernel with {length} sides.")
-    return values
+def _spread(value: int | Sequence[int], length: int) -> tuple[int, ...]:
+    values = (value,) if isinstance(value, int) else tuple(value)
+    if len(values) not in (1, length):
+        raise ValueError(f"{values} does not fit {length} spatial dimensions.")
+    return values if len(values) == length else values * length
