@@ -52,6 +52,7 @@ METHODS = {
     "repopt": "RepOpt",
     "acb": "ACB",
     "repvgg": "RepVGG",
+    "qarepvgg": "QARepVGG",
     "dbb": "DBB",
     "dyrep": "DyRep",
 }

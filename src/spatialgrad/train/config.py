@@ -40,8 +40,8 @@ Apply = Literal["gradient", "update", "auto"]
 Schedule = Literal["epochs", "doubling"]
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
 METHOD_NAMES = [
-    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
-    *("repopt-search", "repopt", "lemma"),
+    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "qarepvgg"),
+    *("dbb", "dyrep", "repopt-search", "repopt", "lemma"),
 ]
 """The methods that a user can choose."""
 HIDDEN_METHODS = ("lemma-unscaled",)
@@ -166,7 +166,7 @@ class MethodConfig:
     name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHOD_NAMES)}}}")] = "sgs"
     """baseline: plain training.
     sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling).
-    acb, repvgg, dbb: branches that are merged at the end.
+    acb, repvgg, qarepvgg, dbb: branches that are merged at the end.
     dyrep: branches that grow during training (see dyrep).
     repopt-search, repopt: RepOptimizer's search for scales, and plain training with what it found (see repopt).
     lemma: a scaled network beside a branched one, to compare their kernels.
