@@ -320,6 +320,8 @@ class BudgetConfig:
     """Seconds between two checkpoints; more if writing them would take over 1 % of the time."""
     checkpoint_steps: int | None = None
     """Steps between two checkpoints, instead of checkpoint-seconds."""
+    int8: bool = False
+    """At the end, also evaluate the network in INT8, as `spatialgrad export --int8` does. For classification."""
 
     def __post_init__(self) -> None:
         at_least(1, self, "budget", "epochs", "evaluate_every", "checkpoint_steps")
@@ -392,9 +394,10 @@ class TrainConfig:
         self._check_fit("dataset", self.data.name, task_of(self.data.name))
         smoothing = self.label_smoothing
         require(0 <= smoothing < 1, "label_smoothing", smoothing, "must be at least 0 and below 1")
-        valid = self.task == "classification" or smoothing == 0
-        require(valid, "label_smoothing", smoothing, f"must be 0 for {self.task}")
-        if self.task == "classification":
+        classifies = self.task == "classification"
+        require(classifies or smoothing == 0, "label_smoothing", smoothing, f"must be 0 for {self.task}")
+        require(classifies or not self.budget.int8, "budget.int8", True, f"cannot be set for {self.task}")
+        if classifies:
             size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
             why = f"for {self.model.name}, which has no backbone"

@@ -74,6 +74,9 @@ class Result:
     """Layout of the kernels in memory: contiguous or channels_last."""
     identity: str | None = None
     """Digest of what determines the result; see `spatialgrad.train.identity`."""
+    weight_ranges: dict[str, float] | None = None
+    """Largest absolute weight of each layer of the deployed network, BatchNorm included, in standard deviations of its
+    weights; None unless the network was also evaluated in INT8."""
     no_effect: str | None = None
     """Why the method never acted, so that the run is one of the baseline; None if it did."""
 
