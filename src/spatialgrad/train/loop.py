@@ -32,8 +32,8 @@ from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity, explain_difference
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.optimizers import check_optimizer
-from spatialgrad.train.quantize import INT8_METRICS, int8_metrics
-from spatialgrad.train.result import Result
+from spatialgrad.train.quantize import int8_metrics
+from spatialgrad.train.result import INT8_METRICS, Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
 from spatialgrad.train.runtime import Runtime, peak_memory
 from spatialgrad.train.signals import Stop, describe_signal

@@ -31,6 +31,7 @@ from spatialgrad.train.errors import ConfigError, DeployError
 from spatialgrad.train.export import DeployedNetwork, check_onnx, load_run, set_metadata, start_session, to_onnx
 from spatialgrad.train.flags import check_name
 from spatialgrad.train.jsonfiles import replacing
+from spatialgrad.train.result import INT8_METRICS
 from spatialgrad.train.run import ONNX, Run
 from spatialgrad.train.tasks import TASKS
 from spatialgrad.train.tasks.base import Sums, Task, add_
@@ -43,8 +44,6 @@ TIMED_ROUNDS = 30
 LAYERS = ("Conv", "Gemm", "MatMul")
 ACTIVATIONS = ("Relu", "Clip")
 """Operators that quantization merges into the layer before them."""
-INT8_METRICS = {"int8": True, "int8_per_tensor": False}
-"""Suffixes of the metrics of a quantized network, and whether every output channel has a scale of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

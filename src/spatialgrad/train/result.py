@@ -12,6 +12,8 @@ from spatialgrad.train.errors import DamagedFileError
 
 PHASES = ("training", "evaluation", "update", "checkpoint")
 """What the time of a run is divided into."""
+INT8_METRICS = {"int8": True, "int8_per_tensor": False}
+"""Suffixes of the metrics of a quantized network, and whether every output channel has a scale of its own."""
 Metrics = dict[str, float | None]
 """Values by name; None for one that is not finite, which JSON cannot express."""
 
