@@ -236,7 +236,7 @@ def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
     return _table(["method", "seeds", "accuracy (%)", gain, "time of a step", "training parameters"], cells)
 
 
-def int8_block(studies: Sequence[StudyResults]) -> str:
+def quantized_table(studies: Sequence[StudyResults]) -> str:
     """Every method in INT8: accuracy, the change by quantization, and the range of weights."""
     of = [study for study in studies if study.record.name == "quantization"]
     tables = [table for study in of for table in int8_tables(study, study.shown)]
@@ -456,7 +456,7 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
         "controls": controls_table(rows),
         "control": control_sentence(studies),
         "methods": methods_table(rows, cost),
-        "int8": int8_block(studies),
+        "quantized": quantized_table(studies),
         "headline": headline(rows),
         "provenance": provenance(studies),
         "live": live_sentence(studies),
