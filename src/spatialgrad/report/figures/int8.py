@@ -14,7 +14,7 @@ ROW = 0.3
 """Height of a row in inches."""
 
 
-def int8(study: StudyResults, prefix: str) -> PageFigure | None:
+def change_in_int8(study: StudyResults, prefix: str) -> PageFigure | None:
     """The change of the metric by quantization, and how far weights range from layer to layer."""
     arms = [arm for arm in study.shown if weight_ranges(arm)]
     if not arms:
@@ -37,7 +37,7 @@ def int8(study: StudyResults, prefix: str) -> PageFigure | None:
         left.set_yticks(range(len(arms)), [plain(arm.name, 32) for arm in reversed(arms)])
         left.grid(axis="y", visible=False)
         left.set_xlabel(f"change in {metric_name(study.record.metric)} in INT8 (points)")
-        right.set(xlabel="layer", ylabel="largest weight / standard deviation", yscale="log")
+        right.set(xlabel="layer", ylabel="largest weight / standard deviation", ylim=(0, None))
 
     described = [
         f"{arm.name} {' and '.join(signed(change.difference) for change in found.values() if change is not None)}"
