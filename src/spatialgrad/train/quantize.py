@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from spatialgrad.data.batches import Loader
 from spatialgrad.data.splits import random_indices
-from spatialgrad.models.external import describe_error
 from spatialgrad.train.console import show_metric
 from spatialgrad.train.errors import ConfigError, DeployError
 from spatialgrad.train.export import DeployedNetwork, check_onnx, load_run, set_metadata, start_session, to_onnx
@@ -35,6 +34,7 @@ from spatialgrad.train.result import INT8_METRICS
 from spatialgrad.train.run import ONNX, Run
 from spatialgrad.train.tasks import TASKS
 from spatialgrad.train.tasks.base import Sums, Task, add_
+from spatialgrad.utils.text import describe_error
 
 CalibrationMethod = Literal["minmax", "entropy"]
 CALIBRATION_IMAGES = 512
