@@ -35,6 +35,7 @@ from spatialgrad.reparam import (
     ACB,
     DBB,
     Count,
+    QARepVGG,
     Reparameterization,
     RepOpt,
     RepOptScaling,
@@ -45,8 +46,14 @@ from spatialgrad.reparam import (
 )
 from spatialgrad.reparam.dyrep.growth import grow_
 
-CONFIGS: dict[str, Reparameterization] = {"ACB": ACB(), "RepVGG": RepVGG(), "DBB": DBB(), "RepOpt search": RepOpt()}
-METHODS = ("plain", "SGS", "RepOpt", "RepOpt search", "ACB", "RepVGG", "DBB", "DyRep")
+CONFIGS: dict[str, Reparameterization] = {
+    "ACB": ACB(),
+    "RepVGG": RepVGG(),
+    "QARepVGG": QARepVGG(),
+    "DBB": DBB(),
+    "RepOpt search": RepOpt(),
+}
+METHODS = ("plain", "SGS", "RepOpt", "RepOpt search", "ACB", "RepVGG", "QARepVGG", "DBB", "DyRep")
 # The layers that DyRep grows differ from run to run; these give 672 M and 25.4 M.
 GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))
 SCHEDULE = (5 * 391, 2)  # SGS: steps between two updates, batches per update

@@ -27,7 +27,7 @@ from spatialgrad import NoEffectWarning, SpatialGradientScaling
 from spatialgrad.sgs.dependence import histogram
 
 TESTS = Path(__file__).parents[1] / "tests"
-METHODS = ("baseline", "sgs", "sgs-autocorrelation", "acb", "repvgg", "dbb", "dyrep", "lemma", "live")
+METHODS = ("baseline", "sgs", "sgs-autocorrelation", "acb", "repvgg", "qarepvgg", "dbb", "dyrep", "lemma", "live")
 CONV: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 

@@ -22,6 +22,7 @@ from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct, summarize
 from spatialgrad.report.tables.cells import metric_name, p_value, signed, spread
+from spatialgrad.report.tables.int8 import int8_tables
 from spatialgrad.report.tables.results import compare_all
 from spatialgrad.studies.archive import archives_in
 from spatialgrad.studies.registry import STUDIES
@@ -31,7 +32,7 @@ RESULTS = ROOT / "results"
 BRANCHED = ("ACB", "RepVGG", "DBB", "DyRep")
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("index.md", "results.md", "methods/sgs.md")),
+    *(ROOT / "docs" / name for name in ("index.md", "results.md", "quantization.md", "methods/sgs.md")),
     *(ROOT / "docs" / "methods" / f"{method.lower()}.md" for method in BRANCHED),
 )
 COST, OVERHEAD = RESULTS / "cost.json", RESULTS / "overhead.json"
@@ -52,6 +53,7 @@ METHODS = {
     "repopt": "RepOpt",
     "acb": "ACB",
     "repvgg": "RepVGG",
+    "qarepvgg": "QARepVGG",
     "dbb": "DBB",
     "dyrep": "DyRep",
 }
@@ -95,9 +97,13 @@ class Row:
 
 
 def load_archived() -> list[StudyResults]:
-    """The archived studies, in the order in which `study list` has them."""
-    order = list(STUDIES)
-    archives = sorted(archives_in(RESULTS), key=lambda path: order.index(path.stem.rsplit("-", 1)[0]))
+    """The archived studies, in the order in which `study list` has them; those that it no longer has come last."""
+
+    def place(path: Path) -> int:
+        name = path.stem.rsplit("-", 1)[0]
+        return [*STUDIES, name].index(name)
+
+    archives = sorted(archives_in(RESULTS), key=place)
     return [load_results(path) for path in archives]
 
 
@@ -209,8 +215,10 @@ def _control_values(studies: Sequence[StudyResults]) -> dict[str, dict[int, floa
 
 def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
     """Every method on CIFAR-100 for the same number of epochs, with what a step of it costs."""
-    rivals = [row for row in rows if row.study == "rivals" and row.label == row.method]
-    of = [*rivals, *(row for row in rows if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))]
+    of = [row for row in rows if row.study == "quantization" and row.label == row.method]
+    if not of:
+        rivals = [row for row in rows if row.study == "rivals" and row.label == row.method]
+        of = [*rivals, *(row for row in rows if row.study == "cifar" and row.dataset.startswith("CIFAR-100"))]
     by_method = {row.method: row for row in of}
     cells = []
     for method, measured in cost["methods"].items():
@@ -226,6 +234,18 @@ def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
         cells.append([method, *own, f"{step_ratio(cost, method):.2f} ×", f"{measured['parameters'] / 1e6:.1f} M"])
     gain = "gain over plain, 95 % interval"
     return _table(["method", "seeds", "accuracy (%)", gain, "time of a step", "training parameters"], cells)
+
+
+def quantized_table(studies: Sequence[StudyResults]) -> str:
+    """Every method in INT8: accuracy, the change by quantization, and the range of weights."""
+    of = [study for study in studies if study.record.name == "quantization"]
+    tables = [table for study in of for table in int8_tables(study, study.shown)]
+    if not tables:
+        return f"Accuracy in INT8: {NOT_YET}."
+    (table,) = tables
+    first = table.headers - 1  # without the group
+    rows = [[" ".join(cell.lines) for cell in row[first:]] for row in table.rows]
+    return _table([column.title.replace("\u00a0", " ") for column in table.columns[first:]], rows)
 
 
 def headline(rows: Sequence[Row]) -> str:
@@ -436,6 +456,7 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
         "controls": controls_table(rows),
         "control": control_sentence(studies),
         "methods": methods_table(rows, cost),
+        "quantized": quantized_table(studies),
         "headline": headline(rows),
         "provenance": provenance(studies),
         "live": live_sentence(studies),

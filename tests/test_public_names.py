@@ -37,10 +37,10 @@ PACKAGES = {
     """,
     "train": """
         BudgetConfig CheckpointError ConfigError DamagedFileError DataConfig DeployError DivergedError DyRepGroup
-        FolderInUseError InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig OptimizerConfig
-        OtherConfigError PoseConfig RECIPES RepOptGroup Result Run ScalingConfig ScheduleConfig SegmentationConfig
-        StorageError TASKS Task TrainConfig TrainError export_onnx export_weights load_config load_model
-        recipe resume save_config train
+        FolderInUseError Int8Export InterruptedTraining METHODS MachineConfig Method MethodConfig ModelConfig
+        OptimizerConfig OtherConfigError PoseConfig RECIPES RepOptGroup Result Run ScalingConfig ScheduleConfig
+        SegmentationConfig StorageError TASKS Task TrainConfig TrainError export_int8 export_onnx export_weights
+        load_config load_model recipe resume save_config train
     """,
     "studies": """
         Arm Plan Published SCALES STUDIES Scale Search Study StudyRecord get_study list_studies make_plan

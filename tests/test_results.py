@@ -269,13 +269,16 @@ def test_other_tasks_recomputed_without_our_statistics(filled, study, network):
 
 
 def test_methods_recomputed_without_our_statistics(filled):
-    """Accuracies and gains at equal epochs, from Table 1's study where it has the method, else from the rivals'."""
+    """Accuracies and gains at equal epochs, from the study of all methods, or Table 1's and the rivals' before it."""
     names = {"baseline": "plain", "sgs": "SGS", "repopt": "RepOpt", "repvgg": "RepVGG", "dyrep": "DyRep"}
-    values = {}
-    for study in ("rivals-desk", "cifar-desk"):
+    names["qarepvgg"] = "QARepVGG"
+    archived, values = [path.stem for path in ARCHIVES], {}
+    of_all = "quantization-desk" in archived
+    studies, epochs = (("quantization-desk",), 60) if of_all else (("rivals-desk", "cifar-desk"), 30)
+    for study in studies:
 
         def key(config, study=study):
-            shown = config.data.name == "cifar100" and config.budget.epochs == 30
+            shown = config.data.name == "cifar100" and config.budget.epochs == epochs
             first = config.repopt.scales is None or config.method.name == "repopt"
             return (study, names.get(name := config.method.name, name.upper())) if shown and first else None
 
@@ -284,7 +287,7 @@ def test_methods_recomputed_without_our_statistics(filled):
     for line in filled["methods"].splitlines()[2:]:
         method, seeds, accuracy, gain, *_ = (cell.strip() for cell in line.strip("|").split("|"))
         if seeds:
-            study = next(study for study in ("cifar-desk", "rivals-desk") if (study, method) in values)
+            study = next(study for study in reversed(studies) if (study, method) in values)
             found = list(values[study, method].values())
             assert numbers(accuracy) == pytest.approx(spread_by_hand(found), abs=0.0051)
             expected = interval_by_hand(values[study, method], values[study, "plain"]) if method != "plain" else []

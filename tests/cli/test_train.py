@@ -154,6 +154,9 @@ def test_export(tmp_path, command):
     assert state["state_dict"].keys() == train.load_model(tmp_path).state_dict().keys()
     code, said = command("export", tmp_path / "nothing", "--onnx")
     assert code == 2
+    code, said = command("export", tmp_path, "--int8", "--calibration-images", 0)
+    assert code == 2
+    assert "--calibration-images must be at least 1, got 0" in said
 
 
 def test_the_whole_command_in_a_process_of_its_own(tmp_path):

@@ -84,7 +84,7 @@ def test_the_folder_holds_what_builds_the_network_again(user_module, tmp_path): 
 def test_a_network_that_onnx_cannot_express(tmp_path):
     run = tmp_path / "run"
     quietly(outside(run, options=("traceable=False",)))
-    with pytest.raises(DeployError, match=r"torch.onnx.export failed for the network in .*Without --onnx"):
+    with pytest.raises(DeployError, match=r"torch.onnx.export failed for the network of .*without --onnx"):
         export_onnx(run)
     assert not (run / "model.onnx").exists()
     assert export_weights(run).exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -82,15 +82,30 @@ def resume(run: Run) -> None:
     resume(run)
 
 
-def export(run: Run, onnx: bool = False, out: Path | None = None) -> None:
+def export(
+    run: Run,
+    onnx: bool = False,
+    int8: bool = False,
+    out: Path | None = None,
+    calibration_images: int = 512,
+    calibration: Literal["minmax", "entropy"] = "minmax",
+) -> None:
     """Export the merged network of a run: its weights, or the whole network as ONNX.
 
     Args:
         run: Folder of the run.
         onnx: Write ONNX, and compare its output with the network's.
-        out: File to write; by default model.pt or model.onnx in the run's folder.
+        int8: Also write ONNX in INT8, and compare its accuracy with that of the float network on the test images.
+        out: File to write; by default model.pt or model.onnx in the run's folder. model.int8.onnx is written beside it.
+        calibration_images: For int8: number of training images that the ranges of activations are measured on.
+        calibration: For int8: how these ranges are chosen. entropy may cut off rare values, and takes more memory.
     """
     with importing():
         from spatialgrad.train.export import export_onnx, export_weights
+        from spatialgrad.train.quantize import describe_export, export_int8
 
-    print((export_onnx if onnx else export_weights)(run, out))
+    if int8:
+        found = export_int8(run, out, calibration_images=calibration_images, calibration=calibration)
+        print(describe_export(found))
+    else:
+        print((export_onnx if onnx else export_weights)(run, out))

@@ -103,6 +103,10 @@ class ArmResults:
         """The study's metric in per cent, by seed, of the finished runs."""
         return {run.seed: run.value for run in self.runs if run.value is not None}
 
+    def metric(self, name: str) -> dict[int, float]:
+        """A metric of the results in per cent, by seed."""
+        return {run.seed: value for run in self.runs if (value := run.metric(name)) is not None}
+
     @property
     def results(self) -> list[Result]:
         """The results of the finished runs."""
@@ -124,6 +128,19 @@ class ArmResults:
             low=min(each.low for each in steps),
             high=max(each.high for each in steps),
         )
+
+    @property
+    def processor_seconds(self) -> float | None:
+        """Mean time of training alone, whatever else the machine does: that of a step times their number, and updates.
+
+        None if the steps of a run were not measured.
+        """
+        times = [
+            result.step_seconds.median * result.steps + result.update_seconds
+            for result in self.results
+            if result.step_seconds is not None
+        ]
+        return statistics.fmean(times) if times and len(times) == len(self.results) else None
 
     @property
     def memory_formats(self) -> tuple[str, ...]:
@@ -220,8 +237,17 @@ class StudyResults:
     def seconds(self, arm: ArmResults) -> float | None:
         """Mean time of an arm's runs, plus the time of the search or the run that they start from, if it counts."""
         mean = arm.mean("seconds")
-        if mean is not None and arm.record.pays_for_backbone:
-            mean += sum(other.mean("seconds") or 0.0 for other in self.arms if other.record.key == arm.record.backbone)
+        if mean is not None:
+            mean += sum(other.mean("seconds") or 0.0 for other in self._paid_by(arm))
         if mean is None or arm.record.tuned_by is None:
             return mean
         return mean + sum(search.seconds for search in self.searches if search.record.name == arm.record.tuned_by)
+
+    def training_seconds(self, arm: ArmResults) -> float | None:
+        """The same of training alone; None if it was not measured, or settings were searched."""
+        times = [each.processor_seconds for each in (arm, *self._paid_by(arm))]
+        return None if None in times or arm.record.tuned_by else sum(time or 0.0 for time in times)
+
+    def _paid_by(self, arm: ArmResults) -> list[ArmResults]:
+        """The arm whose runs these start from, if its time counts as theirs."""
+        return [each for each in self.arms if arm.record.pays_for_backbone and each.record.key == arm.record.backbone]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 
@@ -24,6 +24,8 @@ _SCRIPTED = {"Conv1d", "Conv2d", "Conv3d"}
 # A larger side belongs to something else than a kernel, such as an embedding of positions.
 _LARGEST_KERNEL = 31
 FROZEN = "frozen: its weight does not require a gradient"
+OUTSIDE = "not in a convolution module, such as nn.Conv2d: if the model passes it to F.conv2d, it is not scaled"
+EXPORTED = "in an exported graph, which has no convolution modules: train the model that was exported instead"
 ELSEWHERE = "its weight is not in this optimizer"
 
 
@@ -321,8 +323,14 @@ def _kernels_outside_modules(model: nn.Module) -> dict[str, str]:
     """Return trained parameters with the shape of a kernel that belong to no convolution module, with the reason."""
     layers = (Convolution, *_TRANSPOSED)
     inside = {id(p) for module in model.modules() if isinstance(module, layers) for p in module.parameters()}
-    others = [(name, p) for name, p in model.named_parameters() if id(p) not in inside and p.requires_grad]
-    shapes = {plain_name(name): p.shape for name, p in others if not nn.parameter.is_lazy(p)}
-    reason = "not in a convolution module, such as nn.Conv2d: if the model passes it to F.conv2d, it is not scaled"
-    kernels = [name for name, shape in shapes.items() if 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL]
-    return dict.fromkeys(kernels, reason)
+    graphs = [module for module in model.modules() if isinstance(module, fx.GraphModule)]
+    exported = {id(parameter) for graph in graphs for parameter in graph.parameters()}
+    return {
+        plain_name(name): EXPORTED if id(p) in exported else OUTSIDE
+        for name, p in model.named_parameters()
+        if id(p) not in inside and not nn.parameter.is_lazy(p) and p.requires_grad and _is_kernel(p.shape)
+    }
+
+
+def _is_kernel(shape: torch.Size) -> bool:
+    return 3 <= len(shape) <= 5 and 1 < max(shape[2:]) <= _LARGEST_KERNEL

@@ -12,8 +12,8 @@ from spatialgrad.studies.own.fitted import FITTED
 from spatialgrad.studies.own.length import LENGTH
 from spatialgrad.studies.own.live import LIVE
 from spatialgrad.studies.own.measurement import MEASUREMENT
+from spatialgrad.studies.own.quantization import QUANTIZATION
 from spatialgrad.studies.own.regimes import REGIMES
-from spatialgrad.studies.own.rivals import RIVALS
 from spatialgrad.studies.own.sources import SOURCES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
 from spatialgrad.studies.paper.figures4_6_scalings import KERNEL_MAGNITUDES, LEARNED_SCALINGS
@@ -57,7 +57,7 @@ STUDIES: dict[str, Study] = {
         REPARAM_EQUIVALENCE,
         DATASETS,
         REGIMES,
-        RIVALS,
+        QUANTIZATION,
         LIVE,
         MEASUREMENT,
         SOURCES,

@@ -37,12 +37,13 @@ FigureName = Literal[
     "examples",
     "gains",
     "gain-map",
+    "int8",
 ]
 """cost: the metric against training cost. k-curve: against k, normalised. scalings: G over depth and time. dependence:
 S over distance and depth. centre-share: share of the centre in G, over depth and time. kernel-magnitudes: mean |W| with
 and without scaling. kernel-similarity: correlation of G and |W|. distances: between a branched and a scaled network
 (method lemma). gains: differences from the references with their intervals. gain-map: these over two numbers, such as
-images and steps."""
+images and steps. int8: the change by quantization, and the range of weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

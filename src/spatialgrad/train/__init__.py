@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spatialgrad.train.methods import METHODS
     from spatialgrad.train.methods.base import Method
     from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
+    from spatialgrad.train.quantize import Int8Export, export_int8
     from spatialgrad.train.recipes import RECIPES, recipe
     from spatialgrad.train.result import Result
     from spatialgrad.train.run import Run
@@ -60,6 +61,7 @@ __all__ = [
     "DivergedError",
     "DyRepGroup",
     "FolderInUseError",
+    "Int8Export",
     "InterruptedTraining",
     "MachineConfig",
     "Method",
@@ -78,6 +80,7 @@ __all__ = [
     "Task",
     "TrainConfig",
     "TrainError",
+    "export_int8",
     "export_onnx",
     "export_weights",
     "load_config",

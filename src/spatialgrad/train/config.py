@@ -40,8 +40,8 @@ Apply = Literal["gradient", "update", "auto"]
 Schedule = Literal["epochs", "doubling"]
 Control = Literal["none", "shuffled", "neighbours-shuffled", "inverse", "shared"]
 METHOD_NAMES = [
-    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "dbb", "dyrep"),
-    *("repopt-search", "repopt", "lemma"),
+    *("baseline", "sgs", "sgs-autocorrelation", "sgs-static", "acb", "repvgg", "qarepvgg"),
+    *("dbb", "dyrep", "repopt-search", "repopt", "lemma"),
 ]
 """The methods that a user can choose."""
 HIDDEN_METHODS = ("lemma-unscaled",)
@@ -166,7 +166,7 @@ class MethodConfig:
     name: Annotated[str, arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHOD_NAMES)}}}")] = "sgs"
     """baseline: plain training.
     sgs, sgs-autocorrelation, sgs-static: scaled gradients (see scaling).
-    acb, repvgg, dbb: branches that are merged at the end.
+    acb, repvgg, qarepvgg, dbb: branches that are merged at the end.
     dyrep: branches that grow during training (see dyrep).
     repopt-search, repopt: RepOptimizer's search for scales, and plain training with what it found (see repopt).
     lemma: a scaled network beside a branched one, to compare their kernels.
@@ -320,6 +320,8 @@ class BudgetConfig:
     """Seconds between two checkpoints; more if writing them would take over 1 % of the time."""
     checkpoint_steps: int | None = None
     """Steps between two checkpoints, instead of checkpoint-seconds."""
+    int8: bool = False
+    """At the end, also evaluate the network in INT8, as `spatialgrad export --int8` does. For classification."""
 
     def __post_init__(self) -> None:
         at_least(1, self, "budget", "epochs", "evaluate_every", "checkpoint_steps")
@@ -392,9 +394,10 @@ class TrainConfig:
         self._check_fit("dataset", self.data.name, task_of(self.data.name))
         smoothing = self.label_smoothing
         require(0 <= smoothing < 1, "label_smoothing", smoothing, "must be at least 0 and below 1")
-        valid = self.task == "classification" or smoothing == 0
-        require(valid, "label_smoothing", smoothing, f"must be 0 for {self.task}")
-        if self.task == "classification":
+        classifies = self.task == "classification"
+        require(classifies or smoothing == 0, "label_smoothing", smoothing, f"must be 0 for {self.task}")
+        require(classifies or not self.budget.int8, "budget.int8", True, f"cannot be set for {self.task}")
+        if classifies:
             size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
             why = f"for {self.model.name}, which has no backbone"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def load_model(folder: Path | str, *, merged: bool = True) -> nn.Module:
         ConfigError: If the folder holds no run.
         CheckpointError: If the run has no checkpoint that can be read.
     """
-    return _load(Path(folder), merged=merged).model
+    return load_run(Path(folder), merged=merged).model
 
 
 def rebuild_model(
@@ -74,7 +76,7 @@ def export_weights(folder: Path | str, path: Path | str | None = None) -> Path:
         path: The file to write; by default `model.pt` in the folder.
     """
     target = Path(folder) / WEIGHTS if path is None else Path(path)
-    loaded = _load(Path(folder))
+    loaded = load_run(Path(folder))
     with replacing(target) as file:
         torch.save({"state_dict": loaded.model.state_dict(), "preprocessing": loaded.preprocessing}, file)
     return target
@@ -93,23 +95,38 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
         ConfigError: If a required package is missing.
         DeployError: If the network cannot be exported, or the outputs differ.
     """
-    try:
-        import onnx
-        import onnxruntime  # type: ignore[import-untyped]
-        import onnxscript  # noqa: F401 (torch's exporter needs it)
-    except ImportError as error:
-        raise ConfigError(f"ONNX needs {error.name}: pip install onnx onnxscript onnxruntime") from error
     target = Path(folder) / ONNX if path is None else Path(path)
-    loaded = _load(Path(folder))
-    model = loaded.model
+    check_onnx()
+    proto = to_onnx(load_run(Path(folder)))
+    with replacing(target) as file:
+        file.write(proto.SerializeToString())
+    return target
+
+
+def check_onnx() -> None:
+    """Raise a `ConfigError` if a package that ONNX needs is missing."""
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(name) is None:
+            raise ConfigError(f"ONNX needs {name}: pip install 'spatialgrad[onnx]'")
+
+
+def to_onnx(network: DeployedNetwork) -> Any:
+    """A network as an ONNX model for any batch size, whose outputs have been compared with the network's.
+
+    Raises:
+        DeployError: If the network cannot be exported, or the outputs differ.
+    """
+    import onnx
+
+    model = copy.deepcopy(network.model).cpu().float().eval()
     # Two images: a batch size of one would be exported as a constant.
-    images = torch.randn(2, *loaded.input_size, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, *network.input_size, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings():
         # The exporter itself uses deprecated parts of torch.
         warnings.simplefilter("ignore")
         try:
             program = torch.onnx.export(
-                model.float(),
+                model,
                 (images,),
                 dynamo=True,
                 input_names=["images"],
@@ -120,17 +137,15 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
             )
         except Exception as error:  # the exporter runs the network's own code, which may not suit it
             raise DeployError(
-                f"torch.onnx.export failed for the network in {folder} ({_reason(error)}). Without --onnx, its weights "
-                "are written."
+                f"torch.onnx.export failed for the network of {network.name} ({_reason(error)}). `spatialgrad export` "
+                "without --onnx and --int8 writes its weights."
             ) from error
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
     proto = program.model_proto
-    onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in loaded.preprocessing.items()})
-    content = proto.SerializeToString()
-    onnx.checker.check_model(content)
-    runtime = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    (found,) = runtime.run(None, {"images": images.numpy()})[:1]
+    set_metadata(proto, network.preprocessing)
+    onnx.checker.check_model(proto)
+    found = start_session(proto).run(None, {"images": images.numpy()})[0]
     with torch.no_grad():
         output = model(images)
     expected = (output if isinstance(output, torch.Tensor) else output[0]).numpy()
@@ -139,21 +154,54 @@ def export_onnx(folder: Path | str, path: Path | str | None = None) -> Path:
         raise DeployError(
             f"the outputs of the ONNX network differ from the trained one's by {difference:.1e} of the largest output"
         )
-    with replacing(target) as file:
-        file.write(content)
-    return target
+    return proto
+
+
+def set_metadata(proto: Any, values: Mapping[str, Any]) -> None:
+    """Make values the metadata of an ONNX model, each as JSON."""
+    import onnx
+
+    onnx.helper.set_model_props(proto, {name: json.dumps(value) for name, value in values.items()})
+
+
+def start_session(proto: Any, *, threads: int = 0) -> Any:
+    """A session of onnxruntime on the CPU.
+
+    Args:
+        proto: The ONNX model.
+        threads: Number of threads; by default onnxruntime's choice.
+
+    Raises:
+        DeployError: If onnxruntime cannot run the model.
+    """
+    import onnxruntime  # type: ignore[import-untyped]
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors; warnings are about its own optimizations
+    try:
+        return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no class in common
+        opset = max((each.version for each in proto.opset_import if not each.domain), default=0)
+        raise DeployError(
+            f"onnxruntime {onnxruntime.__version__} cannot run the network, which has opset {opset} "
+            f"({describe_error(error)}); try a newer onnxruntime"
+        ) from error
 
 
 @dataclass(frozen=True)
-class _Loaded:
-    """A network, and what its inputs are."""
+class DeployedNetwork:
+    """A merged network, and what its inputs are."""
 
+    name: str
+    """Of the run."""
     model: nn.Module
     input_size: tuple[int, ...]
     preprocessing: dict[str, Any]
 
 
-def _load(folder: Path, *, merged: bool = True) -> _Loaded:
+def load_run(folder: Path, *, merged: bool = True) -> DeployedNetwork:
+    """The network of a run, from its newest checkpoint; see `load_model`."""
     run = Run.open(folder)
     config, state = run.config, run.checkpoint()
     try:
@@ -172,7 +220,7 @@ def _load(folder: Path, *, merged: bool = True) -> _Loaded:
         model = find_method(config.method.name)(config).finish(model).model
     height, width = input_size[-2:]
     preprocessing = {**network["preprocessing"], "height": height, "width": width}
-    return _Loaded(model=model.eval(), input_size=input_size, preprocessing=preprocessing)
+    return DeployedNetwork(name=run.name, model=model.eval(), input_size=input_size, preprocessing=preprocessing)
 
 
 def _reason(error: BaseException) -> str:

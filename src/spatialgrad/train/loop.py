@@ -27,11 +27,13 @@ from spatialgrad.train.environment import describe_environment
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
 from spatialgrad.train.evaluation import check_agreement, evaluate, metrics_of_all
 from spatialgrad.train.examples import NUM_EXAMPLES, write_examples
+from spatialgrad.train.export import check_onnx
 from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity, explain_difference
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.optimizers import check_optimizer
-from spatialgrad.train.result import Result
+from spatialgrad.train.quantize import int8_metrics
+from spatialgrad.train.result import INT8_METRICS, Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
 from spatialgrad.train.runtime import Runtime, peak_memory
 from spatialgrad.train.signals import Stop, describe_signal
@@ -120,6 +122,9 @@ def describe_result(result: Result, folder: Path) -> str:
     measured = f"on the test images of {result.dataset} (best epoch {best})"
     if result.metric not in result.trained:
         measured = f"after {result.steps} steps on {result.dataset}"
+    if f"{result.metric}_int8" in result.test:
+        shown = [show_metric(result.metric, result.test[f"{result.metric}_{each}"] or 0.0) for each in INT8_METRICS]
+        measured += "\n  INT8        {} ({} with one scale per layer)".format(*shown)
     note = f"\n  note        {result.method} had no effect: {result.no_effect}" if result.no_effect else ""
     return (
         f"{result.metric} {value} {measured}\n"
@@ -141,6 +146,8 @@ def _build(config: TrainConfig, runtime: Runtime, task: Task, reporter: Reporter
     runtime.on_first(lambda: check_optimizer(config.optimizer))
     if config.tensorboard:
         runtime.on_first(check_tensorboard)
+    if config.budget.int8:
+        runtime.on_first(check_onnx)
     start: StartWeights | None = None
     if is_new:
         start = runtime.on_first(lambda: read_start_weights(config, reporter.message))
@@ -276,6 +283,11 @@ class Trainer:
         if deployed.merged is not None and deployed.merged.layers:
             test = dict(self._test(runtime.in_precision(deployed.model)))
             check_agreement(trained, test, task, self.config.machine.precision)
+        weight_ranges = None
+        if self.config.budget.int8:
+            self.reporter.message("Evaluating the network in INT8.")
+            int8, weight_ranges = runtime.on_first(lambda: int8_metrics(deployed.model, task))
+            test = {**test, **int8}
         test = {**test, **method.results()}
         metric = method.headline or task.headline
         training_cost, cost = count(module, task.input_size), count(deployed.model, task.input_size)
@@ -303,6 +315,7 @@ class Trainer:
             step_seconds=self.step_timer.summary(),
             memory_format=runtime.memory_format,
             identity=self.identity.digest,
+            weight_ranges=weight_ranges,
             no_effect=method.no_effect_reason(),
         )
         runtime.on_first(lambda: self._write_result(result, deployed.model))

@@ -12,6 +12,8 @@ from spatialgrad.train.errors import DamagedFileError
 
 PHASES = ("training", "evaluation", "update", "checkpoint")
 """What the time of a run is divided into."""
+INT8_METRICS = {"int8": True, "int8_per_tensor": False}
+"""Suffixes of the metrics of a quantized network, and whether every output channel has a scale of its own."""
 Metrics = dict[str, float | None]
 """Values by name; None for one that is not finite, which JSON cannot express."""
 
@@ -74,6 +76,9 @@ class Result:
     """Layout of the kernels in memory: contiguous or channels_last."""
     identity: str | None = None
     """Digest of what determines the result; see `spatialgrad.train.identity`."""
+    weight_ranges: dict[str, float] | None = None
+    """Largest absolute weight of each layer of the deployed network, BatchNorm included, in standard deviations of its
+    weights; None unless the network was also evaluated in INT8."""
     no_effect: str | None = None
     """Why the method never acted, so that the run is one of the baseline; None if it did."""
 

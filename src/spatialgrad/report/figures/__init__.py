@@ -10,6 +10,7 @@ from spatialgrad.report.figures.cost import metric_against_cost, overhead
 from spatialgrad.report.figures.curves import distances, learning_curves
 from spatialgrad.report.figures.examples import examples
 from spatialgrad.report.figures.gains import gain_map, gains
+from spatialgrad.report.figures.int8 import change_in_int8
 from spatialgrad.report.figures.kernels import kernel_magnitudes, kernel_similarity
 from spatialgrad.report.figures.scalings import centre_shares_over_depth, dependence, scalings
 from spatialgrad.report.figures.search import k_curve, search
@@ -32,6 +33,7 @@ FIGURES: Mapping[str, Callable[[StudyResults, str], PageFigure | None]] = Mappin
         "examples": examples,
         "gains": gains,
         "gain-map": gain_map,
+        "int8": change_in_int8,
     }
 )
 """Each takes a study and a prefix for ids, and returns None as long as there is nothing to show."""

@@ -30,10 +30,13 @@ PHASE_SERIES = {"training": 6, "evaluation": 5, "update": 1, "checkpoint": 4}
 def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
     """The metric against training cost, measured and published."""
     series, metric = series_of(study), metric_name(study.record.metric)
+    # One kind of time for all: runs that share a machine with others take any time.
+    steps = all(study.training_seconds(arm) is not None for arm in study.shown if arm.results)
     ours: dict[tuple[str, ...], list[tuple[ArmResults, float, Summary]]] = {}
     for group, arms in study.groups.items():
         for arm in arms:
-            seconds, summary = study.seconds(arm), summarize(list(arm.values.values()))
+            seconds = (study.training_seconds if steps else study.seconds)(arm)
+            summary = summarize(list(arm.values.values()))
             if seconds is not None and summary is not None:
                 ours.setdefault(group, []).append((arm, seconds, summary))
     if not ours:
@@ -78,7 +81,8 @@ def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
         for points in ours.values()
         for arm, seconds, summary in points
     ]
-    caption = "Wall-clock time. Error bars: ± one standard deviation." + (
+    measured = "Time of the training steps and updates, without evaluation" if steps else "Wall-clock time"
+    caption = f"{measured}. Error bars: ± one standard deviation." + (
         " Hollow: quoted by the paper from another one. Times measured on different machines are not comparable."
         * beside
     )

@@ -28,6 +28,7 @@ from spatialgrad.report.tables.cells import (
     without_empty_columns,
 )
 from spatialgrad.report.tables.cost import cost_table, distance_table, metrics_tables
+from spatialgrad.report.tables.int8 import int8_tables
 
 UNDER_WAY = ("waiting", "running", "interrupted")
 """States of runs that may still get a value."""
@@ -43,6 +44,7 @@ def build_tables(study: StudyResults) -> tuple[Table, ...]:
     layout = _side_by_side if study.record.layout == "columns" else _row_by_row
     tables = (
         layout(study, compare_all(study)),
+        *int8_tables(study, study.shown),
         cost_table(study, study.shown),
         *metrics_tables(study, study.shown),
     )

@@ -20,7 +20,7 @@ PLAIN, REPOPT, SEARCH = "baseline", "repopt", "repopt-search"
 METHODS = tuple(name for name in METHOD_NAMES if name != SEARCH and not name.startswith("lemma"))
 """The methods that can be compared. The search of repopt is trained before it, and a Lemma has no accuracy."""
 SEARCH_SHARE = 3
-"""The search of repopt takes one epoch in so many, as in the study `rivals`."""
+"""The search of repopt takes one epoch in so many, as in the study `quantization`."""
 LEAST_SEEDS = 2
 """Differences are paired by seed, and one pair says nothing about chance."""
 FIGURES: tuple[FigureName, ...] = ("gains", "cost", "learning-curves", "overhead")

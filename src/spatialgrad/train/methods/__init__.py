@@ -2,7 +2,7 @@
 
 from spatialgrad.train.flags import find_class
 from spatialgrad.train.methods.base import Method
-from spatialgrad.train.methods.branches import ACB, DBB, DyRep, RepVGG
+from spatialgrad.train.methods.branches import ACB, DBB, DyRep, QARepVGG, RepVGG
 from spatialgrad.train.methods.lemma import Lemma, UnscaledLemma
 from spatialgrad.train.methods.repopt import RepOptSearch, RepOptTarget
 from spatialgrad.train.methods.scaling import AutocorrelationScaling, MutualInformationScaling, StaticScaling
@@ -14,6 +14,7 @@ METHODS: dict[str, type[Method]] = {
     "sgs-static": StaticScaling,
     "acb": ACB,
     "repvgg": RepVGG,
+    "qarepvgg": QARepVGG,
     "dbb": DBB,
     "dyrep": DyRep,
     "repopt-search": RepOptSearch,

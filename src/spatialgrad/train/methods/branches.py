@@ -1,4 +1,4 @@
-"""Training with branches that are merged at the end: ACB, RepVGG and DBB for the whole training, DyRep as they grow."""
+"""Training with branches that are merged at the end: blocks for the whole training, or as DyRep grows them."""
 
 from __future__ import annotations
 
@@ -63,6 +63,12 @@ class RepVGG(Branched):
     """RepVGG blocks."""
 
     block = reparam.RepVGG()
+
+
+class QARepVGG(Branched):
+    """QARepVGG blocks."""
+
+    block = reparam.QARepVGG()
 
 
 class DBB(Branched):
