@@ -2,7 +2,7 @@
 
 import pytest
 
-from spatialgrad.cli.study_tables import describe_status, describe_study
+from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study

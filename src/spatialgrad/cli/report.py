@@ -1,4 +1,4 @@
-"""``spatialgrad report``."""
+"""``spatialgrad report``, and the end of commands that train several times: a short table and the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from spatialgrad.cli.importing import importing
+from spatialgrad.cli.terminal import Rows, terminal
 
 
 def report(
@@ -20,7 +20,21 @@ def report(
         studies: Folders of studies or runs, archives, or names of studies whose folders are in studies/.
         out: Output folder; by default report/ in the folder that is reported, or beside the first of several.
     """
-    with importing():
-        from spatialgrad.report.page import write_report
+    from spatialgrad.report.page import write_report
 
     print(write_report(studies, out))
+
+
+def show_report(folder: Path) -> None:
+    """Write the report of a study's folder, print its first table, and where the rest is."""
+    from spatialgrad.report.load import load_results
+    from spatialgrad.report.page import write_report
+    from spatialgrad.report.tables.results import build_tables
+
+    page = write_report([folder])
+    console = terminal()
+    for table in build_tables(load_results(folder))[:1]:
+        cells = [[" ".join(cell.lines) for cell in row] for row in table.rows]
+        console.print()
+        console.print(Rows([column.title for column in table.columns], cells))
+    console.print(f"\nReport: {page}", soft_wrap=True)

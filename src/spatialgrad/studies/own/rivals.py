@@ -10,7 +10,7 @@ from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config import ModelConfig, TrainConfig
 
-METHODS = {
+ARMS = {
     "Plain": "baseline",
     "SGS": "sgs",
     "RepOpt": "repopt",
@@ -39,7 +39,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             backbone=search.key if label in AFTER_SEARCH else None,
             pays_for_backbone=label in AFTER_SEARCH,
         )
-        for label, method in METHODS.items()
+        for label, method in ARMS.items()
     )
     return (search, *methods)
 
