@@ -185,7 +185,7 @@ def plan(config: TrainConfig, methods: Sequence[str], minutes: float, seeds: int
     # repopt trains a plain network after its search.
     epoch = {label: estimate_epoch(each) for label, each in measured.items()}
     planned = fit(sum(epoch.values()), len(methods), minutes, seeds, slots)
-    each = ", ".join(f"{label} {duration(seconds)}" for label, seconds in epoch.items())
+    each = ", ".join(f"{label} {seconds:.1f} s" for label, seconds in epoch.items())
     console.print(f"An epoch takes: {each}.", soft_wrap=True)
     if planned is None:
         needed = ((seeds or SEEDS) * (FEWEST_EPOCHS * sum(epoch.values()) + len(methods) * RUN_SECONDS)) / slots
