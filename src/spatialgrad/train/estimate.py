@@ -43,16 +43,16 @@ def estimate_epoch(config: TrainConfig) -> float:
         learner.before_epoch(config.scaling.warmup)
         update = (time.perf_counter() - start) / config.scaling.every
         learner.model.train()
-        step = _median_seconds(learner.train_batches(0), lambda batch: learner.step(batch, 0)[0])
+        training = _seconds(learner.train_batches(0), lambda batch: learner.step(batch, 0)[0], learner.steps_per_epoch)
         learner.model.eval()
         batches = task.eval_batches()
         with torch.no_grad():
-            evaluation = _median_seconds(batches, lambda batch: task.evaluate(learner.model, batch))
-    return update + step * learner.steps_per_epoch + evaluation * len(batches)
+            evaluation = _seconds(batches, lambda batch: task.evaluate(learner.model, batch), len(batches))
+    return update + training + evaluation
 
 
-def _median_seconds(batches: Iterable[Any], use: Callable[[Any], Any]) -> float:
-    """Median time in which a batch is loaded and used."""
+def _seconds(batches: Iterable[Any], use: Callable[[Any], Any], number: int) -> float:
+    """Time in which so many batches are loaded and used: the first, which starts the loaders, and further medians."""
     seconds, begin = list[float](), time.perf_counter()
     before = begin
     for batch in islice(batches, SKIPPED + MEASURED):
@@ -62,4 +62,4 @@ def _median_seconds(batches: Iterable[Any], use: Callable[[Any], Any]) -> float:
         before = now
         if now - begin > LONGEST:
             break
-    return statistics.median(seconds[SKIPPED:] or seconds)
+    return seconds[0] + (number - 1) * statistics.median(seconds[SKIPPED:] or seconds)
