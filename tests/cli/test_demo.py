@@ -23,7 +23,6 @@ def _few_images(monkeypatch):
 
 @pytest.mark.usefixtures("_few_images")
 def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LINE_SECONDS", 0)
     monkeypatch.setattr(module, "program", lambda: ".venv/bin/spatialgrad")
     out = tmp_path / "out"
     code, said = command("demo", "--epochs", "2", "--steps", "3", "--width", WIDTH, "--batch-size", "64", "--out", out)
@@ -34,7 +33,7 @@ def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkey
     assert re.search(r"difference between their kernels: \de-1[3-7]", plain)
     assert "Without scaling it is" in plain
     assert "CIFAR-100" in said
-    assert re.search(r"step \d+ of \d+, about .* left", said)
+    assert re.search(r"epoch 2 of 2, about \d+ s left", said)
     assert (out / "scalings.png").read_bytes().startswith(b"\x89PNG")
     end = said[said.index("Picture: ") :]
     assert "scalings.png" in end
@@ -65,10 +64,7 @@ def test_it_refuses_what_makes_no_sense(option, value, words, command):
 @pytest.mark.usefixtures("_few_images")
 def test_the_lemma_holds_to_rounding_and_only_with_scaling():
     config = DemoConfig(width=WIDTH)
-    results = {
-        name: train_lemma(start(config.training(name, **LEMMA)), 6, lambda: None)
-        for name in ("lemma", "lemma-unscaled")
-    }
+    results = {name: train_lemma(start(config.training(name, **LEMMA)), 6) for name in ("lemma", "lemma-unscaled")}
     scaled = results["lemma"]
     assert scaled["distance"] < 1e-11
     assert scaled["loss_branched"] == pytest.approx(scaled["loss_scaled"], rel=1e-9)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -37,8 +36,6 @@ METHODS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", 
 LEMMA = {"data.batch_size": 32, "data.augment": False, "machine.precision": "64-true", "budget.epochs": 1}
 UPDATE_EVERY = 5
 """Epochs between two updates in the paper's schedule for CIFAR, over which their time is spread."""
-LINE_SECONDS = 15.0
-"""Time between two lines of progress where there is no terminal."""
 QUOTED = files("spatialgrad.cli") / "desk_result.json"
 """The result that is quoted: written by `make results` from the runs in results/."""
 
@@ -86,17 +83,15 @@ def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -
         raise ConfigError(f"--batch-size must be at most {number}, got {config.batch_size}")
     costs = {name: Cost(start(config.training(name))) for name in METHODS}
     dataset = costs["sgs"].learner.task.description
-    console.print(f"VGG-11 at {config.width:g} of its width on {dataset}, on the CPU.\n")
-    per_epoch = costs["sgs"].learner.steps_per_epoch
-    advance = Progress(console, len(lemma) * config.steps + len(costs) * config.epochs * per_epoch)
-    distances = {name: train_lemma(learner, config.steps, advance) for name, learner in lemma.items()}
-    measure_costs(list(costs.values()), config.epochs, advance)
-    advance.end()
+    console.print(f"VGG-11 at {config.width:g} of its width on {dataset}, on the CPU.")
+    console.print(f"Training {config.steps} steps with branches, with scaling and without ...")
+    distances = {name: train_lemma(learner, config.steps) for name, learner in lemma.items()}
+    measure_costs(list(costs.values()), config.epochs, console)
     picture = config.out / "scalings.png"
     config.out.mkdir(parents=True, exist_ok=True)
     scalings = costs["sgs"].learner.method.sgs.scalings  # type: ignore[attr-defined]
     plot_scalings(scalings).savefig(picture, dpi=150)
-    console.print("[bold]Scaled gradients learn what branches learn[/bold]")
+    console.print("\n[bold]Scaled gradients learn what branches learn[/bold]")
     console.print(lemma_text(config.steps, distances["lemma"], distances["lemma-unscaled"]))
     console.print("\n[bold]Cost[/bold]")
     console.print(cost_table(costs))
@@ -126,13 +121,12 @@ def start(config: TrainConfig) -> Learner:
     return learner
 
 
-def train_lemma(learner: Learner, steps: int, advance: Callable[[], None]) -> dict[str, float]:
+def train_lemma(learner: Learner, steps: int) -> dict[str, float]:
     """Train a network beside a branched one; the losses and the distance of their kernels after the last step."""
     entry: dict[str, float] = {}
     for step, batch in zip(range(steps), learner.train_batches(0), strict=False):
         entry = {**entry, **learner.step(batch, step)[1]}
         entry.setdefault("first_loss", entry["loss_scaled"])
-        advance()
     return {**entry, **learner.method.results()}
 
 
@@ -166,9 +160,12 @@ class Cost:
         return statistics.median((mine + self.update_share) / theirs for mine, theirs in pairs)
 
 
-def measure_costs(costs: list[Cost], rounds: int, advance: Callable[[], None]) -> None:
+def measure_costs(costs: list[Cost], rounds: int, console: Console) -> None:
     """Train an epoch of every method in each round, in rotating order."""
+    began = time.monotonic()
     for epoch in range(rounds):
+        left = f", about {(time.monotonic() - began) / epoch * (rounds - epoch):.0f} s left" if epoch else ""
+        console.print(f"Training each of {len(costs)} methods, epoch {epoch + 1} of {rounds}{left} ...")
         shift = epoch % len(costs)
         for cost in costs[shift:] + costs[:shift]:
             learner, before = cost.learner, time.process_time()
@@ -178,7 +175,6 @@ def measure_costs(costs: list[Cost], rounds: int, advance: Callable[[], None]) -
             before = time.process_time()
             for number, batch in enumerate(learner.train_batches(epoch)):
                 learner.step(batch, epoch * learner.steps_per_epoch + number)
-                advance()
             cost.epochs.append(time.process_time() - before)
 
 
@@ -207,44 +203,6 @@ def training_bytes(learner: Learner, module: nn.Module) -> int:
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])
     return total
-
-
-class Progress:
-    """A bar on a terminal; elsewhere a line now and then.
-
-    Args:
-        console: Where to print.
-        total: Number of steps.
-    """
-
-    def __init__(self, console: Console, total: int) -> None:
-        from rich import progress
-
-        self._console, self._total, self._done = console, total, 0
-        self._began = self._printed = time.monotonic()
-        columns = progress.TextColumn("training"), progress.BarColumn(), progress.TimeRemainingColumn()
-        self._bar = progress.Progress(*columns, console=console, transient=True) if console.is_terminal else None
-        if self._bar is not None:
-            self._task = self._bar.add_task("training", total=total)
-            self._bar.start()
-
-    def __call__(self) -> None:
-        """A step is complete."""
-        from spatialgrad.train.console import duration
-
-        self._done += 1
-        now = time.monotonic()
-        if self._bar is not None:
-            self._bar.advance(self._task)
-        elif now - self._printed > LINE_SECONDS:
-            self._printed = now
-            left = (now - self._began) / self._done * (self._total - self._done)
-            self._console.print(f"step {self._done} of {self._total}, about {duration(left)} left")
-
-    def end(self) -> None:
-        """Remove the bar."""
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def lemma_text(steps: int, scaled: dict[str, float], unscaled: dict[str, float]) -> str:
