@@ -151,7 +151,7 @@ def small_defaults(config: TrainConfig, arguments: Sequence[str]) -> TrainConfig
 
 def dataset_name(images: str) -> str:
     """The data set that a command line names: one of the package's, or a folder."""
-    return images if images in DATASETS or is_folder(images) else f"{FOLDER}{images}"
+    return images if images in DATASETS or ":" in images else f"{FOLDER}{images}"
 
 
 compare_command = ConfigCommand(compare, hidden=("method", "seed", "out", "budget.epochs"), defaults=small_defaults)

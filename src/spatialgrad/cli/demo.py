@@ -112,10 +112,10 @@ def start(config: TrainConfig) -> Learner:
     from spatialgrad.train.learner import Learner
     from spatialgrad.train.runtime import Runtime
     from spatialgrad.train.start_weights import StartWeights
-    from spatialgrad.train.tasks import TASKS
+    from spatialgrad.train.tasks import find_task
 
     runtime = Runtime(config.machine)
-    learner = Learner(config, runtime, TASKS[config.task](config, runtime.device), StartWeights())
+    learner = Learner(config, runtime, find_task(config.task)(config, runtime.device), StartWeights())
     learner.start()
     learner.model.train()
     return learner

@@ -16,7 +16,7 @@ from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.start_weights import read_start_weights
-from spatialgrad.train.tasks import TASKS
+from spatialgrad.train.tasks import find_task
 
 SKIPPED, MEASURED = 2, 8
 """Number of batches that are not timed, because they allocate memory, and of those that are."""
@@ -36,7 +36,7 @@ def estimate_epoch(config: TrainConfig) -> float:
     """
     runtime = Runtime(config.machine)
     with keeping_freed_memory() if runtime.device.type == "cpu" else nullcontext():
-        task = TASKS[config.task](config, runtime.device)
+        task = find_task(config.task)(config, runtime.device)
         learner = Learner(config, runtime, task, read_start_weights(config, lambda text: None))
         learner.start()
         start = time.perf_counter()
