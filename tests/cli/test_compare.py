@@ -144,6 +144,12 @@ def test_minutes_are_planned_from_measured_steps(command, tmp_path, monkeypatch)
     assert code == 2
     assert "--minutes 0.01 is too short: 3 epochs with 3 seeds take about" in said
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    # The same command resumes what was planned, however long a step takes now.
+    plan.record.write(plan.folder)
+    code, said = command("compare", "photos", "--minutes", "0.01", *small, "--machine.workers", "0")
+    assert code == 0, said
+    assert "measuring" not in said
+    assert [job.config for job in launched[1].jobs] == [job.config for job in plan.jobs]
 
 
 @pytest.mark.slow

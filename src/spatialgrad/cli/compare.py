@@ -106,8 +106,8 @@ def compare(
     launch.check_data(config)
     if epochs is not None:
         config = with_values(config, {"budget.epochs": epochs})
-    elif before is not None and before.arms:
-        config = with_values(config, {"budget.epochs": before.arms[0].config.budget.epochs})
+    elif before is not None and (shown := [arm for arm in before.arms if arm.shown]):
+        config = with_values(config, {"budget.epochs": shown[0].config.budget.epochs})  # as it was planned
     elif minutes is not None or (recipe is None and config_file is None):
         planned = plan(config, every, minutes or MINUTES, seeds, launch.slots(config.machine))
         config, seeds = with_values(config, {"budget.epochs": planned.epochs}), planned.seeds
