@@ -22,7 +22,13 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The frameworks' own advice and deprecations.
 @pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec.*:FutureWarning")
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization is", "ignore:torch.quantize_per", "ignore:.*reduce_range")
-@pytest.mark.parametrize("page", [str(page.relative_to(ROOT)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(str(page.relative_to(ROOT)), marks=[] if page.name == "README.md" else pytest.mark.slow)
+        for page in PAGES
+    ],
+)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()

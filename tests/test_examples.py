@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-QUICK = {"plain_pytorch", "lightning_callback", "transformers_trainer"}
+QUICK = {"plain_pytorch"}
 # As `python example.py`, but where torchvision was built for another torch.
 RUN = """
 import runpy, sys

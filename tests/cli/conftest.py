@@ -18,3 +18,16 @@ def command(capsys):
         return code, captured.out + captured.err
 
     return run
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Parse a command line of `train`, and give the config instead of training."""
+    found = []
+    monkeypatch.setattr("spatialgrad.cli.train.run_training", found.append)
+
+    def parse(*arguments):
+        assert main(["train", *arguments]) == 0
+        return found.pop()
+
+    return parse

@@ -1,11 +1,15 @@
 """`spatialgrad compare`: what is refused, and comparisons in real processes that are killed, resumed and extended."""
 
 import os
+import re
 import shutil
 import signal
 
 import pytest
 
+from spatialgrad.cli.compare import fit, small_defaults, verdict
+from spatialgrad.cli.options import recipe_config
+from spatialgrad.report.statistics import Comparison
 from spatialgrad.studies.archive import read_archive
 from spatialgrad.studies.record import read_study
 from spatialgrad.train import Run
@@ -35,6 +39,8 @@ def compare(*arguments):
         (("--model", "vgg12"), "unknown model 'vgg12'; did you mean"),
         (("--recipe", "dsk"), "did you mean 'desk'?"),
         (("--epochs", "0"), "--epochs must be at least 1, got 0"),
+        (("--minutes", "5"), "--minutes 5: plans the number of epochs, and --epochs sets it"),
+        (("photos",), "photos must come first"),
     ],
 )
 def test_wrong_commands(arguments, words, command, tmp_path, monkeypatch):
@@ -67,6 +73,85 @@ def test_the_folder_of_another_study_is_left_alone(command, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["study.json"]
 
 
+@pytest.mark.parametrize(
+    ("epoch", "seeds", "expected"),
+    [
+        (2.0, None, (100, 5)),  # short epochs: many of them, and more seeds
+        (20.0, None, (29, 3)),
+        (190.0, None, (3, 3)),
+        (20.0, 2, (44, 2)),  # seeds that are given stay
+        (200.0, None, None),
+    ],
+)
+def test_planned_comparisons_fit_into_the_time(epoch, seeds, expected):
+    planned = fit(epoch, 2, 30, seeds, slots=1)
+    if expected is None:
+        assert planned is None
+        return
+    assert (planned.epochs, planned.seeds) == expected
+    assert planned.seconds <= 1800
+    assert fit(epoch, 2, 30, seeds, slots=2).epochs >= planned.epochs
+
+
+def comparison(low, high, n=3):
+    return Comparison(n=n, difference=(low + high) / 2, low=low, high=high, p=0.01, holm=0.01)
+
+
+def test_verdicts():
+    assert verdict("sgs", "baseline", comparison(0.4, 2.0)) == (
+        "sgs: +1.20 points from baseline, 95 % interval +0.40 to +2.00 (3 seeds): better."
+    )
+    assert verdict("sgs", "baseline", comparison(-2.0, -0.4)).endswith("worse.")
+    assert verdict("sgs", "baseline", comparison(-1.0, 2.0)).endswith("no clear difference.")
+    assert verdict("sgs", "baseline", comparison(0.4, 2.0, n=2)).endswith("no clear difference.")
+    assert "(one pair: no test)" in verdict(
+        "sgs", "baseline", Comparison(n=1, difference=1.0, note="one pair: no test")
+    )
+
+
+def test_defaults_are_small_unless_the_user_decides():
+    def small(*arguments):
+        config = small_defaults(recipe_config(arguments), arguments)
+        return config.model.name, config.model.width, config.data.name, config.data.image_size
+
+    assert small() == ("vgg11-linear", 0.25, "fashion-mnist-mini", 32)
+    assert small("photos", "--minutes", "5") == ("vgg11-linear", 0.25, "folder:photos", 64)
+    assert small("cifar10") == ("vgg11-linear", 0.25, "cifar10", None)
+    assert small("photos", "--model", "resnet18")[:2] == ("vgg11", 1.0)  # the parser puts the flag in its place
+    assert small("photos", "--recipe", "pocket") == ("vgg11", 0.125, "folder:photos", 32)
+
+
+def test_minutes_are_planned_from_measured_steps(command, tmp_path, monkeypatch):
+    """What will be done, and what it cannot tell, is said before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    write_class_folders(tmp_path / "photos")
+    launched = []
+    monkeypatch.setattr(
+        "spatialgrad.cli.launching.LaunchOptions.run", lambda self, plan, *a, **b: launched.append(plan)
+    )
+    monkeypatch.setattr("spatialgrad.cli.compare.show_report", lambda folder: None)
+    monkeypatch.setattr("spatialgrad.cli.compare.show_verdict", lambda folder: None)
+    small = ("--model.width", "0.0625", "--data.image-size", "32", "--accelerator", "cpu", "--threads", "1")
+    code, said = command("compare", "photos", "--minutes", "600", *small, "--machine.workers", "0")
+    assert code == 0, said
+    assert "In 600 minutes: 100 epochs, 5 seeds, 10 runs, about " in said
+    assert "cannot tell" in said
+    (plan,) = launched
+    assert len(plan.jobs) == 10
+    assert {job.config.budget.epochs for job in plan.jobs} == {100}
+    assert plan.record.command.endswith("--epochs 100 --methods baseline sgs --seeds 5")
+    code, said = command("compare", "photos", "--minutes", "0.01", *small, "--machine.workers", "0")
+    assert code == 2
+    assert "--minutes 0.01 is too short: 3 epochs with 3 seeds take about" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+    # The same command resumes what was planned, however long a step takes now.
+    plan.record.write(plan.folder)
+    code, said = command("compare", "photos", "--minutes", "0.01", *small, "--machine.workers", "0")
+    assert code == 0, said
+    assert "measuring" not in said
+    assert [job.config for job in launched[1].jobs] == [job.config for job in plan.jobs]
+
+
 @pytest.mark.slow
 def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     """Images of one's own, the report and the table, the same command again, more seeds and methods, other settings."""
@@ -80,12 +165,14 @@ def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     assert "baseline" in said
     assert "reference" in said
     assert "Report: studies/compare-my-clothes-vgg11-w0.0625/report/index.html" in said
+    assert re.search(r"^sgs: [+−][\d.]+ points from baseline.*\.$", said, re.MULTILINE)
+    assert re.search(r"baseline: accuracy [\d.]+ % on training images, [\d.]+ % on validation images\.", said)
     text = (folder / "report/report.md").read_text()
     assert "Measured: 2 epochs per run, evaluated after the last one on the test images of the data set." in text
     assert "Scalings over depth and time" in text
     assert "Differences from the paper" not in text
     repeated = next(line for line in text.splitlines() if line.startswith("spatialgrad compare"))
-    assert repeated.endswith("--methods baseline sgs --seeds 2")
+    assert repeated.endswith("--epochs 2 --methods baseline sgs --seeds 2")
     assert "--dataset 'folder:My Clothes'" in repeated
     page = (folder / "report/index.html").read_text()
     assert "own scale" not in page

@@ -2,40 +2,44 @@
 
 import json
 import re
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
-from spatialgrad.cli import demo_run
-from spatialgrad.cli.demo_lemma import show_lemma
-from spatialgrad.cli.demo_price import METHODS, Price, Training, measure_prices, training_bytes
-from spatialgrad.data import load_dataset
+from spatialgrad.cli import demo as module
+from spatialgrad.cli.demo import LEMMA, METHODS, Cost, DemoConfig, start, train_lemma, training_bytes
 
 WIDTH = 1 / 16
+FEW = {"data.limit": 256, "data.test_limit": 100}
 
 
-@pytest.fixture(scope="module")
-def images():
-    """A part of the shipped data set."""
-    dataset = load_dataset("fashion-mnist-mini").with_image_size(32)
-    few = torch.arange(256)
-    return replace(dataset, train=dataset.train.select(few), test=dataset.test.select(few))
+@pytest.fixture
+def _few_images(monkeypatch):
+    monkeypatch.setattr(module, "TRAINING", {**module.TRAINING, **FEW})
 
 
-def test_it_shows_everything_and_draws(images, command, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo_run, "load_dataset", lambda name: load_dataset(name) and images)
-    monkeypatch.setattr(type(images), "with_image_size", lambda self, size: self)
+@pytest.mark.usefixtures("_few_images")
+def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "program", lambda: ".venv/bin/spatialgrad")
     out = tmp_path / "out"
     code, said = command("demo", "--epochs", "2", "--steps", "3", "--width", WIDTH, "--batch-size", "64", "--out", out)
     assert code == 0, said
-    for method in METHODS:
+    for method in METHODS.values():
         assert re.search(rf"{method}\s.* s\s.*MiB", said), method
-    assert re.search(r"difference between their kernels: \de-1[3-7]", said)
+    plain = " ".join(said.split())
+    assert re.search(r"difference between their kernels: \de-1[3-7]", plain)
+    assert "Without scaling it is" in plain
     assert "CIFAR-100" in said
-    assert "spatialgrad study run cifar --scale desk" in said
+    assert re.search(r"epoch 2 of 2, about \d+ s left", said)
     assert (out / "scalings.png").read_bytes().startswith(b"\x89PNG")
+    end = said[said.index("Picture: ") :]
+    assert "scalings.png" in end
+    assert "Verdict: scaled gradients learn exactly what branches learn" in " ".join(end.split())
+    commands = re.findall(r"^  \.venv/bin/spatialgrad (\w+)", end, re.MULTILINE)
+    assert commands == ["compare", "train", "study"]
 
 
 @pytest.mark.parametrize(
@@ -57,60 +61,64 @@ def test_it_refuses_what_makes_no_sense(option, value, words, command):
     assert "Traceback" not in said
 
 
-def test_the_lemma_holds_to_rounding_and_only_with_scaling(images):
-    result = show_lemma(images, demo_run.MODEL, WIDTH, steps=6)
-    assert result.distance < 1e-11
-    assert result.branched_loss == pytest.approx(result.scaled_loss, rel=1e-9)
-    assert result.unscaled_distance > 0.01
-    assert result.branched_loss != result.first_loss
+@pytest.mark.usefixtures("_few_images")
+def test_the_lemma_holds_to_rounding_and_only_with_scaling():
+    config = DemoConfig(width=WIDTH)
+    results = {name: train_lemma(start(config.training(name, **LEMMA)), 6) for name in ("lemma", "lemma-unscaled")}
+    scaled = results["lemma"]
+    assert scaled["distance"] < 1e-11
+    assert scaled["loss_branched"] == pytest.approx(scaled["loss_scaled"], rel=1e-9)
+    assert scaled["loss_branched"] != scaled["first_loss"]
+    assert results["lemma-unscaled"]["distance"] > 0.01
 
 
-def test_each_method_trains_the_same_number_of_epochs_and_scaling_adds_no_parameters(images):
-    trainings = measure_prices(images, demo_run.MODEL, WIDTH, batch_size=64, rounds=2)
-    prices = {name: training.price for name, training in trainings.items()}
-    assert {len(price.epoch_seconds) for price in prices.values()} == {2}
-    plain = prices["plain"]
-    assert prices["SGS"].parameters == plain.parameters
-    assert prices["SGS"].memory_bytes == plain.memory_bytes
-    assert len(prices["SGS"].update_seconds) == len(trainings["SGS"].scalings) == 1
-    for name in ("ACB", "RepVGG", "DBB"):
-        assert prices[name].parameters > plain.parameters
-        assert prices[name].memory_bytes > plain.memory_bytes
-        assert not prices[name].update_seconds
+@pytest.mark.usefixtures("_few_images")
+def test_scaling_adds_no_parameters_and_no_memory():
+    costs = {name: Cost(start(DemoConfig(width=WIDTH).training(name))) for name in METHODS}
+    plain = costs.pop("baseline")
+    sgs = costs.pop("sgs")
+    assert (sgs.parameters, sgs.memory_bytes) == (plain.parameters, plain.memory_bytes)
+    assert all(cost.parameters > plain.parameters for cost in costs.values())
+    assert all(cost.memory_bytes > plain.memory_bytes for cost in costs.values())
+
+
+def linear_learner(*layers):
+    """As much of a learner as a cost needs: 32 vectors with 100 numbers."""
+    batch = torch.rand(32, 100), torch.randint(0, 10, (32,))
+    task = SimpleNamespace(loss=lambda model, batch: (F.cross_entropy(model(batch[0]), batch[1]), {}))
+    return SimpleNamespace(module=nn.Sequential(*layers), task=task, train_batches=lambda epoch: [batch])
 
 
 def test_updates_count_with_a_fifth_of_their_time():
-    plain = Price(method="plain", parameters=1, memory_bytes=1, epoch_seconds=[1.0, 2.0, 4.0])
-    scaled = Price(method="SGS", parameters=1, memory_bytes=1, epoch_seconds=[1.0, 2.0, 4.0], update_seconds=[0.5, 0.5])
-    assert scaled.seconds == pytest.approx(2.1)
+    learner = linear_learner(nn.Linear(100, 10))
+    plain = Cost(learner, [1.0, 2.0, 4.0])
+    scaled = Cost(learner, [1.0, 2.0, 4.0], [0.5, 0.5])
     assert scaled.ratio(plain) == pytest.approx(1.05)
     assert plain.ratio(plain) == 1
 
 
 def test_memory_is_what_the_backward_pass_keeps():
     """A linear layer keeps its input; the loss keeps the log-probabilities, the labels and its weight."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(100, 10, bias=False))
-    images, labels = torch.rand(32, 100), torch.randint(0, 10, (32,))
+    learner = linear_learner(nn.Linear(100, 10, bias=False))
+    deeper = linear_learner(nn.Linear(100, 100, bias=False), nn.ReLU(), nn.Linear(100, 10, bias=False))
     least = 3 * 1000 * 4 + 32 * 100 * 4 + 32 * 10 * 4
-    assert least <= training_bytes(model, images, labels) <= least + 32 * 8 + 64
-    deeper = nn.Sequential(nn.Linear(100, 100, bias=False), nn.ReLU(), nn.Linear(100, 10, bias=False))
-    added = training_bytes(deeper, images, labels) - training_bytes(model, images, labels)
+    counted = training_bytes(learner, learner.module)
+    assert least <= counted <= least + 32 * 8 + 64
+    added = training_bytes(deeper, deeper.module) - counted
     assert added == 3 * 10_000 * 4 + 32 * 100 * 4  # ReLU and the second layer share one map
 
 
-def test_counting_memory_does_not_change_the_network(images):
-    first, second = (Training("plain", images, demo_run.MODEL, WIDTH, 64) for _ in range(2))
-    x, y = images.train.images[:8] / 255, images.train.labels[:8]
-    training_bytes(second.model, x, y)
-    for name, value in first.model.state_dict().items():
-        assert torch.equal(value, second.model.state_dict()[name]), name
+def test_counting_memory_does_not_change_the_network():
+    learner = linear_learner(nn.BatchNorm1d(100), nn.Linear(100, 10))
+    before = {name: value.clone() for name, value in learner.module.state_dict().items()}
+    training_bytes(learner, learner.module)
+    assert all(torch.equal(value, before[name]) for name, value in learner.module.state_dict().items())
 
 
 @pytest.mark.parametrize(("low", "high", "clear"), [(0.1, 2.0, True), (-1.0, 1.0, False), (-2.0, -0.1, True)])
 def test_the_quoted_result_claims_no_more_than_its_interval(low, high, clear):
-    kept = json.loads(demo_run.KEPT.read_text()) | {"low": low, "high": high, "difference": (low + high) / 2}
-    said = demo_run.kept_text(kept)
+    result = json.loads(module.QUOTED.read_text()) | {"low": low, "high": high, "difference": (low + high) / 2}
+    said = module.quoted_text(result)
     assert ("no clear difference" not in said) == clear
-    assert kept["command"] in said
-    assert f"{kept['seeds']} seeds" in said
+    assert result["command"] in said
+    assert f"{result['seeds']} seeds" in said

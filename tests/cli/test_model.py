@@ -153,6 +153,7 @@ def test_what_cannot_be_shown(arguments, message, command):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_the_whole_command_in_a_users_repository(user_module):  # noqa: F811
     """As the installed command starts: the working directory is not in Python's path."""
     start = (

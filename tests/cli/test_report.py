@@ -63,12 +63,6 @@ def test_what_cannot_be_written_leaves_the_old_report(folder, monkeypatch, capsy
     assert "cannot write to" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["report"], ["report", "unknown"]])
-def test_wrong_studies_are_refused(folder, arguments, capsys):
-    assert main(arguments) == 2
-    assert "study" in capsys.readouterr().err
-
-
 def test_figures_are_those_that_studies_may_name():
     names = set(FigureName.__args__)
     assert names <= set(FIGURES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spatialgrad.cli.study_tables import describe_status, describe_study
+from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
@@ -52,12 +52,9 @@ def test_show_counts_what_was_chosen():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "tini", "--scale", "pocket"), "did you mean 'tiny'?"),
         (("run", "tiny", "--scale", "pocket", "--only", "dbb"), "choose from\n  Fashion-MNIST · Origin"),
         (("run", "tiny", "--scale", "pocket", "--jobs", "0"), "--jobs must be at least 1, got 0"),
         (("run", "tiny", "--scale", "pocket", "--seeds", "0"), "--seeds must be at least 1, got 0"),
-        (("status", "tiny"), "tiny has not been run here"),
-        (("show", "cifer"), "did you mean 'cifar'?"),
     ],
 )
 def test_wrong_commands(arguments, words, study, tmp_path, monkeypatch):
@@ -66,13 +63,6 @@ def test_wrong_commands(arguments, words, study, tmp_path, monkeypatch):
     assert code == 2
     assert words in said
     assert not list(tmp_path.iterdir())
-
-
-def test_missing_data_is_reported_before_anything_starts(study, tmp_path):
-    code, said = study("run", "cifar", "--scale", "desk", "--out", tmp_path / "study", "--data.root", tmp_path)
-    assert code == 66
-    assert "spatialgrad data get cifar10" in said
-    assert not (tmp_path / "study").exists()
 
 
 @pytest.mark.parametrize("option", ["--cpus-per-run=2", "--gpus-per-run=1", "--ray-address=auto"])

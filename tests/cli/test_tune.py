@@ -54,14 +54,6 @@ def test_methods_without_k_are_refused(command):
     assert "--method" in said
 
 
-def test_a_missing_data_set_is_reported_before_anything_is_written(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, said = command("tune", *TINY, "--dataset", "cifar10", "--data.root", tmp_path / "nothing")
-    assert code == 66
-    assert "spatialgrad data get cifar10" in said
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 def test_killed_interrupted_and_resumed_to_an_answer(tmp_path):
     folder = tmp_path / "study"

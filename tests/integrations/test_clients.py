@@ -26,6 +26,7 @@ from support.common import (
 )
 from support.optimizers import SignSGD
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "works_with"
 SGD = ("SGD", "gradient")
@@ -42,14 +43,11 @@ EXPECTED = {
     "ultralytics_classify": [SGD, ("AdamW", "update"), ("MuSGD", "update")],
 }
 """The optimizers of every example, and where G belongs. torch_func has none."""
-QUICK = {"schedulefree_sgd"}
 # Where steps agree, they usually do so bit for bit.
 ALIKE = 1e-3
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in EXPECTED]
-)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_the_last_step_of_an_example_is_scaled(name, tmp_path):
     results = run(name, tmp_path)
     assert [result["optimizer"] for result in results] == [optimizer for optimizer, _ in EXPECTED[name]]

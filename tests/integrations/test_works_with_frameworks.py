@@ -27,7 +27,10 @@ from support.common import (
 APPLY = ["gradient", "update"]
 
 # Scaling the gradient of an adaptive optimizer has hardly any effect; that it is done right is tested all the same.
-pytestmark = pytest.mark.filterwarnings("ignore:.* normalizes the gradient:spatialgrad.NoEffectWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.* normalizes the gradient:spatialgrad.NoEffectWarning"),
+]
 
 
 def loader(shuffle=False, number=32):

@@ -161,7 +161,11 @@ def gradient_of(model, network, images, labels):
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
-        *((name, "eager") for name in NETWORKS if not name.endswith("-imagenet")),
+        *(
+            pytest.param(name, "eager", marks=() if name in ("vgg11", "resnet18") else pytest.mark.slow)
+            for name in NETWORKS
+            if not name.endswith("-imagenet")
+        ),
         pytest.param("vgg11", "inductor", marks=[pytest.mark.slow, needs_compiler]),
     ],
 )

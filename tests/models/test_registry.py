@@ -98,11 +98,21 @@ def test_what_is_known_about_a_network(name):
     assert "arXiv:" in info.paper
 
 
+WIDENED = ("vgg11", "resnet18", "pspnet18", "poseresnet18")
+"""Networks whose widths are not left to the slow tests."""
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_parameters_and_multiply_accumulates(name):
     assert size(name) == SIZES[name]
     if name in PUBLISHED_SIZES:
         assert SIZES[name] == pytest.approx(PUBLISHED_SIZES[name], rel=0.0025)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=() if each in WIDENED else pytest.mark.slow) for each in SIZES]
+)
+def test_every_width(name):
     options = {"layers": 20} if name.startswith("pyramidnet") else {}  # 110 layers widen in the same way
     for smaller, larger in pairwise(size(name, width, **options) for width in (0.125, 0.25, 1.0)):
         assert smaller.parameters < larger.parameters

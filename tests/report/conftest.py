@@ -2,6 +2,7 @@
 
 import pytest
 
+from spatialgrad.report.page import write_report
 from support.browser import browser, opening  # noqa: F401 (fixtures)
 from support.report import architectures, real_study, search_study, table_1
 
@@ -43,8 +44,19 @@ def searched(written):
 
 
 @pytest.fixture(scope="session")
+def reported(tmp_path_factory):
+    """Give the folder of a study's report; it is written once."""
+    folders = {}
+
+    def report(study):
+        if study not in folders:
+            folders[study] = write_report([study], tmp_path_factory.mktemp("report")).parent
+        return folders[study]
+
+    return report
+
+
+@pytest.fixture(scope="session")
 def page(real, cifar, networks, searched, tmp_path_factory):
     """One page about all of them."""
-    from spatialgrad.report.page import write_report
-
     return write_report([cifar, real, searched, networks], tmp_path_factory.mktemp("page"))

@@ -26,9 +26,9 @@ from support.report import (
 
 
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_means_differences_and_tests_of_table_1(cifar, tmp_path, rows):
-    write_report([cifar], tmp_path)
-    shown = rows(tmp_path)
+def test_means_differences_and_tests_of_table_1(cifar, reported, rows):
+    folder = reported(cifar)
+    shown = rows(folder)
     assert len(shown) == 8
     keys = [f"{data}-{label}" for data in ("cifar-10", "cifar-100") for label in ("origin", "dbb", "dyrep", "sgs-ours")]
     p_values = {}
@@ -64,21 +64,21 @@ def test_means_differences_and_tests_of_table_1(cifar, tmp_path, rows):
 
 
 @pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, tmp_path, rows):
-    write_report([cifar], tmp_path)
-    origin, dbb, _, sgs = rows(tmp_path)[:4]
+def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, reported, rows):
+    folder = reported(cifar)
+    origin, dbb, _, sgs = rows(folder)[:4]
     assert origin["Published (%)"] == "94.9 ± 0.07"
     assert dbb["Published (%)"].replace("\\", "") == "95.0 ± 0.1/94.97 ± 0.06*"
     assert sgs["Published difference"] == "+0.30"
-    costs = rows(tmp_path, 1)
+    costs = rows(folder, 1)
     assert costs[1]["GPU hours, published (× reference)"].replace("\\", "") == "7.0 (× 3.04)/9.4*"
     assert costs[1]["MACs, published (M)"].replace("\\", "") == "728.0/728.0*"
-    assert f"measured by {QUOTED}" in (tmp_path / "index.html").read_text()
+    assert f"measured by {QUOTED}" in (folder / "index.html").read_text()
 
 
-def test_costs_are_means_of_the_results(cifar, tmp_path):
-    write_report([cifar], tmp_path)
-    origin, dbb, _, sgs = html_rows(tmp_path, 1)[:4]
+def test_costs_are_means_of_the_results(cifar, reported):
+    folder = reported(cifar)
+    origin, dbb, _, sgs = html_rows(folder, 1)[:4]
     for row, key in ((origin, "origin"), (dbb, "dbb"), (sgs, "sgs-ours")):
         results = [json.loads(p.read_text()) for p in (cifar / "runs" / f"cifar-10-{key}").glob("*/result.json")]
         seconds = statistics.fmean(each["seconds"] for each in results)
@@ -106,24 +106,25 @@ def test_the_time_of_a_step_is_compared_with_that_of_the_reference_in_the_same_s
     assert "Memory formats differ (channels_last: baseline; contiguous: dbb)" in page
 
 
-def test_results_without_the_time_of_a_step_show_no_ratio(searched, tmp_path):
+def test_results_without_the_time_of_a_step_show_no_ratio(searched, reported):
     """Wall-clock times of a busy machine are no measure of a method's cost."""
-    page = write_report([searched], tmp_path).read_text()
-    (first, *_) = html_rows(tmp_path, 1)
+    folder = reported(searched)
+    page = (folder / "index.html").read_text()
+    (first, *_) = html_rows(folder, 1)
     assert "Minutes per run" in first
     assert not [title for title in first if "reference" in title or "step" in title]
     assert "Memory formats differ" not in page
 
 
-def test_real_trainings_give_the_numbers_of_their_results(real, tmp_path):
-    write_report([real], tmp_path)
-    baseline, sgs = html_rows(tmp_path)
+def test_real_trainings_give_the_numbers_of_their_results(real, reported):
+    folder = reported(real)
+    baseline, sgs = html_rows(folder)
     assert baseline["Ours (%)"] == text_of(accuracies(real, "tiny-baseline").values())
     assert sgs["Ours (%)"] == text_of(accuracies(real, "tiny-sgs").values())
     result = json.loads((real / "runs/tiny-sgs/seed0/result.json").read_text())
-    _, costs = html_rows(tmp_path, 1)
+    _, costs = html_rows(folder, 1)
     assert costs["MACs in training (M)"] == f"{result['training_macs'] / 1e6:.1f}"
-    text = (tmp_path / "report.md").read_text()
+    text = (folder / "report.md").read_text()
     assert result["dataset"] in text
     last = json.loads((real / "runs/tiny-sgs/seed0/scalings.jsonl").read_text().splitlines()[-1])
     name, G = next(iter(last["scalings"].items()))
@@ -131,19 +132,19 @@ def test_real_trainings_give_the_numbers_of_their_results(real, tmp_path):
     assert f"{G[1][1]:.2f} after epoch {last['epoch']}" in text
 
 
-def test_a_tuned_arm_costs_its_search(searched, tmp_path):
-    write_report([searched], tmp_path)
-    rows = html_rows(tmp_path, 1)
+def test_a_tuned_arm_costs_its_search(searched, reported):
+    folder = reported(searched)
+    rows = html_rows(folder, 1)
     # 14 points of 10 seconds are finished, and a run takes 100 seconds.
     assert rows[1]["Method"] == "Grid"
     assert rows[1]["Minutes per run"] == f"{(100 + 14 * 10) / 60:.2f}"
     assert rows[0]["Minutes per run"] == f"{100 / 60:.2f}"
-    assert "best α = 1.7, β = 1.0 with 52.60 %" in (tmp_path / "index.html").read_text()
+    assert "best α = 1.7, β = 1.0 with 52.60 %" in (folder / "index.html").read_text()
 
 
-def test_k_is_normalised_as_in_the_paper(searched, tmp_path):
-    write_report([searched], tmp_path)
-    text = (tmp_path / "report.md").read_text()
+def test_k_is_normalised_as_in_the_paper(searched, reported):
+    folder = reported(searched)
+    text = (folder / "report.md").read_text()
     expected = ", ".join(f"k = {k} {(0.02 - 0.001 * (k - 5) ** 2) / 0.02:.2f}" for k in range(1, 8))
     assert expected in text
 
@@ -173,10 +174,10 @@ def test_further_metrics(tmp_path, layout):
     assert row["recall, published (%)"] == "95.3"
 
 
-def test_everything_about_where_the_numbers_come_from_is_on_the_page(cifar, tmp_path):
-    write_report([cifar], tmp_path)
+def test_everything_about_where_the_numbers_come_from_is_on_the_page(cifar, reported):
+    folder = reported(cifar)
     for name in ("index.html", "report.md"):
-        text = (tmp_path / name).read_text()
+        text = (folder / name).read_text()
         for fact in (
             "desk",
             DATASET,

@@ -8,7 +8,7 @@ import pytest
 from spatialgrad.report.page import write_report
 from support.report import architectures, arm, record, write_arm
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 FIGURES = (
     "study-1-cost study-1-learning-curves study-1-overhead study-1-scalings study-2-learning-curves study-2-overhead "

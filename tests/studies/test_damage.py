@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from spatialgrad.cli.study_tables import describe_status
+from spatialgrad.cli.study import describe_status
 from spatialgrad.report.load import load_results
 from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.console import StudyReporter

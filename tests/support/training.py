@@ -216,11 +216,9 @@ def codes(processes):
 
 
 def exit_code_of_training(config):
-    from spatialgrad.cli import main, train
+    from spatialgrad.train.errors import exit_code_of
 
-    train.run_training = quietly
-    train.default_config = lambda arguments: config
-    return main.main(["train"])
+    return exit_code_of(lambda: quietly(config))
 
 
 def stop_after_seven_steps(config):

@@ -16,7 +16,7 @@ from spatialgrad.train.errors import exit_code_of
         (MissingDataError("no images"), 66, "spatialgrad: no images"),
         (InterruptedTraining(signal.SIGTERM, "stopped"), 143, "spatialgrad: stopped"),
         (KeyboardInterrupt(), 130, "spatialgrad: interrupted"),
-        (ModuleNotFoundError("gone", name="lightning_fabric.utilities"), 1, "pip install 'spatialgrad[train]'"),
+        (ModuleNotFoundError("gone", name="lightning_fabric.utilities"), 1, "[train]'"),
         (ValueError("shape mismatch in my code"), 1, "Traceback"),
         (OSError("my file"), 1, "Traceback"),
         (ModuleNotFoundError("No module named 'mine'", name="mine"), 1, "Traceback"),

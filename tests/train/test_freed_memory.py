@@ -53,6 +53,7 @@ def test_steps_get_their_memory_back_without_the_system():
     assert left < 70_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment", [{"MALLOC_TRIM_THRESHOLD_": "100000"}, {"GLIBC_TUNABLES": "glibc.malloc.top_pad=100000"}]
 )

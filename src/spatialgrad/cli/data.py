@@ -7,7 +7,6 @@ from typing import Annotated, TypeAlias
 
 import tyro
 
-from spatialgrad.cli.importing import importing
 from spatialgrad.data.registry import find_source, get_dataset_files, list_datasets
 from spatialgrad.train.flags import as_config_error
 
@@ -21,8 +20,7 @@ DataRoot: TypeAlias = Annotated[
 
 def data_list(root: DataRoot = None) -> None:
     """List the data sets, and whether they are there."""
-    with importing():
-        sets = list_datasets(root)
+    sets = list_datasets(root)
     for info in sets:
         print(f"{PRESENT if info.present else MISSING} {info.name:<20} {info.task}: {info.description}")
         print(f"  {'':<20} {info.place}")
@@ -39,6 +37,6 @@ def data_get(name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="N
         name: A name from `spatialgrad data list`, or folder:PATH to unpack an archive of class folders.
         root: Folder of the data sets; by default $SPATIALGRAD_DATA.
     """
-    with as_config_error(), importing():
+    with as_config_error():
         find_source(name)
     get_dataset_files(name, root)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from spatialgrad.cli.importing import importing
 from spatialgrad.data.registry import find_source, is_folder
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.launch import Executor, LocalExecutor, visible_gpus
@@ -70,8 +69,7 @@ class LaunchOptions:
         Raises:
             DataError: If it is missing, or class folders hold no images.
         """
-        with importing():  # the data set's module
-            source, root = find_source(config.data.name), data_root(config.data.root)
+        source, root = find_source(config.data.name), data_root(config.data.root)
         if self.launcher == "local" and (is_folder(source.name) or source.locate(root) is None):
             source.load(root)
 
@@ -82,8 +80,7 @@ class LaunchOptions:
             machine: Of the runs, as `within` returns it.
         """
         if self.launcher == "ray":
-            with importing():
-                from spatialgrad.studies.ray import RayExecutor
+            from spatialgrad.studies.ray import RayExecutor
 
             return RayExecutor(
                 self.ray_address,
@@ -93,7 +90,7 @@ class LaunchOptions:
                 processes=self.processes,
                 threads=machine.threads,
             )
-        return LocalExecutor(self._runs_at_a_time(machine), machine.threads, _gpus(machine))
+        return LocalExecutor(self.slots(machine), machine.threads, _gpus(machine))
 
     def run(self, plan: Plan, machine: MachineConfig, *, archive: Path | None = None) -> None:
         """Run a plan; see `run_plan`.
@@ -103,8 +100,7 @@ class LaunchOptions:
             machine: Theirs, as `within` returns it.
             archive: Folder of archives, to which each finished run is added at once.
         """
-        with importing():
-            from spatialgrad.studies.runner import check_data, run_plan
+        from spatialgrad.studies.runner import check_data, run_plan
 
         if self.launcher == "local":
             check_data(plan)
@@ -114,9 +110,10 @@ class LaunchOptions:
         """Threads per process; None on a cluster, whose nodes may have another number of cores than this machine."""
         if self.launcher == "ray":
             return None
-        return max(1, usable_cores() // (self._runs_at_a_time(machine) * self.processes))
+        return max(1, usable_cores() // (self.slots(machine) * self.processes))
 
-    def _runs_at_a_time(self, machine: MachineConfig) -> int:
+    def slots(self, machine: MachineConfig) -> int:
+        """Number of runs at a time on this machine."""
         return self.jobs or max(1, len(_gpus(machine)) // self.processes)
 
 

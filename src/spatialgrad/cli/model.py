@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import Console
 
-from spatialgrad.cli.importing import importing
-from spatialgrad.cli.rows import Rows
+from spatialgrad.cli.terminal import Rows
 from spatialgrad.models.external import FORMS, ModelError, is_external
 from spatialgrad.models.registry import list_models, model_info
 from spatialgrad.train.config import METHOD_NAMES, ModelConfig
@@ -83,10 +82,9 @@ def model_show(
         if number is not None and number < 1:
             raise ConfigError(f"{flag} must be at least 1, got {number}")
     config = ModelConfig(name=name, width=width, options=options)
-    with importing():
-        from spatialgrad.train.methods import find_method
-        from spatialgrad.train.tasks.base import build_network
-        from spatialgrad.utils.flops import count
+    from spatialgrad.train.methods import find_method
+    from spatialgrad.train.tasks.base import build_network
+    from spatialgrad.utils.flops import count
 
     model = build_network(config, num_classes=num_classes, in_channels=in_channels)
     size = (in_channels, *_image_size(name, model, image_size))

@@ -2,70 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from spatialgrad.cli.importing import importing
+from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName
+from spatialgrad.cli.terminal import program
+from spatialgrad.train import config as configs
 from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.recipes import RECIPES, recipe
 
 Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-RecipeName = Annotated[
-    str | None,
-    tyro.conf.arg(metavar="NAME", help=f"Use the values of a recipe as defaults: {', '.join(RECIPES)}."),
-]
-"""The flag `--recipe`; `default_config` reads it before the others."""
+NewFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE.toml")]
 
 
-def train_command(default: TrainConfig) -> Callable[..., None]:
-    """The subcommand `train`.
+def train(
+    config: TrainConfig,
+    base: TrainConfig,
+    config_file: ConfigFile = None,
+    recipe: RecipeName = None,
+    save_config: NewFile = None,
+) -> None:
+    """Train a network. Run the same command again to resume where it stopped.
 
     Args:
-        default: The config whose fields the flags change.
+        config: Of the training.
+        base: The values of the recipe.
+        config_file: Settings.
+        recipe: Its name.
+        save_config: Write all settings to this file and do not train; --config reads it.
     """
-
-    def train(
-        config: Annotated[TrainConfig, tyro.conf.arg(name="")] = default,
-        recipe: RecipeName = None,
-    ) -> None:
-        """Train a network. Run the same command again to resume where it stopped."""
+    if save_config is None:
         run_training(config)
-
-    return train
-
-
-def default_config(arguments: Sequence[str]) -> TrainConfig:
-    """The config of the `--recipe` on a command line: the defaults of all other flags.
-
-    A recipe's learning rate is that of its optimizer; another `--optimizer.name` has its own default.
-    """
-    name = _value_of("--recipe", arguments)
-    if name is None:
-        return TrainConfig()
-    config, optimizer = recipe(name), _value_of("--optimizer.name", arguments)
-    if optimizer in (None, config.optimizer.name):
-        return config
-    return replace(config, optimizer=replace(config.optimizer, lr=None))
+        return
+    configs.save_config(config, save_config)
+    print(f"Wrote {save_config}. Train with it: {program()} train --config {save_config}")
 
 
-def _value_of(flag: str, arguments: Sequence[str]) -> str | None:
-    """The last value of a flag on a command line, or None."""
-    found = None
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, _, value = argument.partition("=")
-        if name == flag:
-            found = value or following
-    return found
+train_command = ConfigCommand(train)
 
 
 def run_training(config: TrainConfig) -> None:
     """Train."""
-    with importing():
-        from spatialgrad.train.loop import train
+    from spatialgrad.train.loop import train
 
     train(config)
 
@@ -76,8 +55,7 @@ def resume(run: Run) -> None:
     Args:
         run: Folder of the run.
     """
-    with importing():
-        from spatialgrad.train.loop import resume
+    from spatialgrad.train.loop import resume
 
     resume(run)
 
@@ -100,9 +78,8 @@ def export(
         calibration_images: For int8: number of training images that the ranges of activations are measured on.
         calibration: For int8: how these ranges are chosen. entropy may cut off rare values, and takes more memory.
     """
-    with importing():
-        from spatialgrad.train.export import export_onnx, export_weights
-        from spatialgrad.train.quantize import describe_export, export_int8
+    from spatialgrad.train.export import export_onnx, export_weights
+    from spatialgrad.train.quantize import describe_export, export_int8
 
     if int8:
         found = export_int8(run, out, calibration_images=calibration_images, calibration=calibration)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from spatialgrad.cli.importing import importing
 from spatialgrad.cli.launching import LaunchOptions
-from spatialgrad.cli.outcome import rows_of, terminal
-from spatialgrad.cli.train import RecipeName
-from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
+from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, command_of, flags_of
+from spatialgrad.cli.terminal import Rows, terminal
 from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import best_file, read_study
@@ -30,7 +28,7 @@ from spatialgrad.studies.tune import (
     ks_of,
     tune_study,
 )
-from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.config import TrainConfig, with_values
 from spatialgrad.train.errors import ConfigError, DivergedError
 from spatialgrad.train.jsonfiles import write_json
 from spatialgrad.train.locks import locked
@@ -41,60 +39,60 @@ LEAST_TRIALS = 2
 Bounds = Annotated[tuple[float, float], tyro.conf.arg(metavar="LOW HIGH")]
 
 
-def tune_command(default: TrainConfig) -> Callable[..., None]:
-    """The subcommand `tune`.
+def tune(
+    config: TrainConfig,
+    base: TrainConfig,
+    k: Bounds = (1.0, 20.0),
+    trials: int = 20,
+    seeds: int = 3,
+    method: Literal["sgs", "sgs-autocorrelation"] = "sgs",
+    prune: bool = True,
+    out: Path | None = None,
+    launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
+    config_file: ConfigFile = None,
+    recipe: RecipeName = None,
+) -> None:
+    """Tune k on held-out training images and report the uncertainty. Run the same command again to resume it.
 
     Args:
-        default: The config whose fields the flags change.
+        config: Of every run.
+        base: The values of the recipe, with images held out.
+        k: Smallest and largest k; the values between are sampled on a logarithmic scale.
+        trials: Number of values to try, --scaling.k first. A larger number extends an existing search.
+        seeds: Number of further runs for --scaling.k and for each of the best values, to compare them.
+        method: Where scalings come from: mutual information or autocorrelation.
+        prune: Stop trials early that fall behind the others.
+        out: Folder of the search; by default studies/tune-DATASET-MODEL.
+        launch: Where the runs are trained.
+        config_file: Settings.
+        recipe: Its name.
     """
-    options = TrainingOptions.of(default)
-    options = replace(options, data=replace(options.data, validation=options.data.validation or HELD_OUT))
+    check_bounds(k)
+    for flag, value, least in (("--trials", trials, LEAST_TRIALS), ("--seeds", seeds, LEAST_SEEDS)):
+        if value < least:
+            raise ConfigError(f"{flag} must be at least {least}, got {value}")
+    config = replace(with_values(config, {"method.name": method}), machine=launch.within(config.machine))
+    if config.data.root is not None:
+        config = with_values(config, {"data.root": config.data.root.resolve()})  # runs may start in another folder
+    check_config(config)
+    launch.check_data(config)
+    flags = [*flags_of(config, base, without=("method.name",)), "--method", method, "--k", *(f"{end:g}" for end in k)]
+    command = command_of(TUNE, [*flags, "--trials", str(trials), "--seeds", str(seeds)], recipe)
+    folder = default_folder(TUNE, config) if out is None else out
+    run_tuning(folder, config, k, trials, seeds, launch=launch, prune=prune, command=command)
+    best = show_answer(folder, config)
+    # As it is trained afterwards: on all training images.
+    trained, default = with_values(config, {"data.validation": 0}), with_values(base, {"data.validation": 0})
+    flags = [*flags_of(trained, default, without=(FIELD,)), "--scaling.k", f"{best:g}"]
+    print(f"Train with it: {command_of('train', flags, recipe)}")
 
-    def tune(
-        training: Annotated[TrainingOptions, tyro.conf.arg(name="")] = options,
-        k: Bounds = (1.0, 20.0),
-        trials: int = 20,
-        seeds: int = 3,
-        method: Literal["sgs", "sgs-autocorrelation"] = "sgs",
-        prune: bool = True,
-        out: Path | None = None,
-        launch: Annotated[LaunchOptions, tyro.conf.arg(name="")] = LaunchOptions(),  # noqa: B008 (frozen)
-        recipe: RecipeName = None,
-    ) -> None:
-        """Tune k on held-out training images and report the uncertainty. Run the same command again to resume it.
 
-        Args:
-            training: Of every run.
-            k: Smallest and largest k; the values between are sampled on a logarithmic scale.
-            trials: Number of values to try, --scaling.k first. A larger number extends an existing search.
-            seeds: Number of further runs for --scaling.k and for each of the best values, to compare them.
-            method: Where scalings come from: mutual information or autocorrelation.
-            prune: Stop trials early that fall behind the others.
-            out: Folder of the search; by default studies/tune-DATASET-MODEL.
-            launch: Where the runs are trained.
-            recipe: Use its values as defaults.
-        """
-        check_bounds(k)
-        for flag, value, least in (("--trials", trials, LEAST_TRIALS), ("--seeds", seeds, LEAST_SEEDS)):
-            if value < least:
-                raise ConfigError(f"{flag} must be at least {least}, got {value}")
-        config = training.config(method)
-        config = replace(config, machine=launch.within(config.machine))
-        check_config(config)
-        launch.check_data(config)
-        usual = replace(default, data=options.data)
-        ends = [f"{end:g}" for end in k]
-        flags = [*flags_of(config, usual, without=("method.name",)), "--method", method, "--k", *ends]
-        repeated = command_of(TUNE, [*flags, "--trials", str(trials), "--seeds", str(seeds)], recipe)
-        folder = default_folder(TUNE, config) if out is None else out
-        run_tuning(folder, config, k, trials, seeds, launch=launch, prune=prune, command=repeated)
-        # As it is trained afterwards: on all training images.
-        trained = replace(config, data=replace(config.data, validation=default.data.validation))
-        flags = flags_of(trained, default, without=(FIELD,))
-        flags += ["--scaling.k", f"{show_answer(folder, config):g}"]
-        print(f"Train with it: {command_of('train', flags, recipe)}")
+def holding_out(config: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
+    """Defaults with held-out images to judge trials by."""
+    return with_values(config, {"data.validation": config.data.validation or HELD_OUT})
 
-    return tune
+
+tune_command = ConfigCommand(tune, hidden=("method", "seed", "out"), defaults=holding_out)
 
 
 def run_tuning(
@@ -120,10 +118,9 @@ def run_tuning(
         prune: Whether hopeless trials are stopped early.
         command: The command that repeats all this.
     """
-    with importing():
-        from spatialgrad.studies.console import StudyReporter, counted
-        from spatialgrad.studies.runner import run_jobs
-        from spatialgrad.train.signals import Stop
+    from spatialgrad.studies.console import StudyReporter, counted
+    from spatialgrad.studies.runner import run_jobs
+    from spatialgrad.train.signals import Stop
 
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
@@ -146,11 +143,10 @@ def run_tuning(
 def show_answer(folder: Path, config: TrainConfig) -> float:
     """Write the report of a search, print its answer, and return the k to use."""
     # Matplotlib takes a second to import.
-    with importing():
-        from spatialgrad.report.load import load_results
-        from spatialgrad.report.page import write_report
-        from spatialgrad.report.tables.cells import metric_name, spread
-        from spatialgrad.report.tuning import described, explain_verdict, judge
+    from spatialgrad.report.load import load_results
+    from spatialgrad.report.page import write_report
+    from spatialgrad.report.tables.cells import metric_name, spread
+    from spatialgrad.report.tuning import described, explain_verdict, judge
 
     study = load_results(folder)
     ks = dict(zip(ks_of(study.record), study.arms, strict=True))
@@ -174,7 +170,7 @@ def show_answer(folder: Path, config: TrainConfig) -> float:
     console = terminal()
     console.print()
     columns = ("k", f"held-out {metric} (%)", f"difference from k = {verdict.reference:g}", "difference from the best")
-    console.print(rows_of(columns, cells))
-    console.print(f"\n{explain_verdict(verdict, metric)}\n", highlight=False, soft_wrap=True, markup=False)
-    console.print(f"Report: {page}", highlight=False, soft_wrap=True, markup=False)
+    console.print(Rows(columns, cells))
+    console.print(f"\n{explain_verdict(verdict, metric)}\n", soft_wrap=True, markup=False)
+    console.print(f"Report: {page}", soft_wrap=True, markup=False)
     return verdict.recommended

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from spatialgrad.utils.extras import install_command
+
 __all__ = ["lightning", "transformers"]
 
 
@@ -41,4 +43,4 @@ def load_framework(names: Sequence[str], title: str, extra: str) -> Any:
             # A dependency of the framework that is missing is a different problem.
             if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
                 raise
-    raise ModuleNotFoundError(f"This needs {title}, which is not installed: pip install 'spatialgrad[{extra}]'")
+    raise ModuleNotFoundError(f"This needs {title}, which is not installed: {install_command(extra)}")

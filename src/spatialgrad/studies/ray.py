@@ -17,6 +17,7 @@ from typing import Any
 from spatialgrad.studies.launch import Ended, ended, failure_message, output_length, start_worker
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.locks import is_locked
+from spatialgrad.utils.extras import install_command
 
 RETRIES = 3
 """Number of restarts after the process, its worker or its node has died."""
@@ -62,7 +63,7 @@ class RayExecutor:
         try:
             import ray
         except ImportError as error:
-            raise ConfigError("--launcher ray needs Ray: pip install 'spatialgrad[ray]'") from error
+            raise ConfigError(f"--launcher ray needs Ray: {install_command('ray')}") from error
         self._ray: Any = ray
         self._owns = not ray.is_initialized()
         if self._owns:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from spatialgrad.data.errors import DataError
+from spatialgrad.utils.extras import install_command
 
 EXIT_NO_DATA = 66
 EXTRA = {
@@ -102,7 +103,7 @@ def exit_code_of(function: Callable[[], object]) -> int:
         if str(error.name).partition(".")[0] not in EXTRA:  # the user's own code needs it
             traceback.print_exc()
             return 1
-        return _fail(f"this needs {error.name}: pip install 'spatialgrad[train]'", 1)
+        return _fail(f"this needs {error.name}, of the extra [train]: {install_command('train')}", 1)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception:

@@ -194,6 +194,7 @@ def assert_statistics(data):
     assert std == pytest.approx(data.std, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_real_cifar100_agrees_with_an_ordinary_unpickler(data_folder, tmp_path):
     packed = Path(data_folder, "cifar-100-python.tar.xz")
@@ -215,6 +216,7 @@ def test_real_cifar100_agrees_with_an_ordinary_unpickler(data_folder, tmp_path):
     assert_statistics(data)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_real_cifar10_agrees_with_an_ordinary_unpickler(data_folder):
     folder = Path(data_folder, "cifar-10-batches-py")

@@ -3,7 +3,7 @@
 import pytest
 
 from spatialgrad.studies.own import controls
-from spatialgrad.studies.own.quantization import AFTER_SEARCH, METHODS, SEARCH, arms
+from spatialgrad.studies.own.quantization import AFTER_SEARCH, ARMS, SEARCH, arms
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train.config import with_values
 
@@ -13,7 +13,7 @@ def test_every_method_is_trained_as_the_controls_and_evaluated_in_int8(scale):
     search, *methods = arms(scale)
     assert search.label == SEARCH
     assert not search.shown
-    assert {arm.label for arm in methods} == set(METHODS)
+    assert {arm.label for arm in methods} == set(ARMS)
     as_controls = {arm.label: arm.config for arm in controls.arms(scale)}
     for arm in methods:
         if arm.label in as_controls:

@@ -6,6 +6,7 @@ from spatialgrad.train import recipe
 from support.training import quietly, with_groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "epochs", "chance", "wanted"),
     [

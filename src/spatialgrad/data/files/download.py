@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spatialgrad.data.errors import CorruptDataError, DataError, UnreachableError
+from spatialgrad.utils.extras import install_command
 
 RETRIES = 2
 """Further attempts after a transfer failed."""
@@ -42,7 +43,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
         import pooch
         from requests.exceptions import RequestException
     except ImportError as error:
-        raise ImportError("downloads need pooch: pip install 'spatialgrad[train]'") from error
+        raise ImportError(f"downloads need pooch: {install_command('train')}") from error
     pooch.get_logger().setLevel("WARNING")
     files = pooch.create(
         path=folder,

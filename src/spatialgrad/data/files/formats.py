@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
+from spatialgrad.utils.extras import install_command
 
 
 def read_pickle(content: bytes, name: str) -> dict[bytes, Any]:
@@ -58,7 +59,7 @@ def read_mat(content: bytes, variable: str, name: str, **options: Any) -> Any:
     try:
         from scipy.io import loadmat
     except ImportError as error:
-        raise ImportError(f"{name} needs scipy: pip install 'spatialgrad[train]'") from error
+        raise ImportError(f"{name} needs scipy: {install_command('train')}") from error
     try:
         return loadmat(io.BytesIO(content), variable_names=[variable], **options)[variable]
     except Exception as error:  # scipy raises nearly anything for a damaged file

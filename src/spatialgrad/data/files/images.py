@@ -15,6 +15,7 @@ from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, DataError
 from spatialgrad.data.rng import generator_for
+from spatialgrad.utils.extras import install_command
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,7 +58,7 @@ def open_image(file: bytes | IO[bytes], name: str, formats: Sequence[str] = FORM
     try:
         from PIL import Image
     except ImportError as error:
-        raise ImportError("image files need Pillow: pip install 'spatialgrad[train]'") from error
+        raise ImportError(f"image files need Pillow: {install_command('train')}") from error
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=tuple(formats)) as image:
             yield image

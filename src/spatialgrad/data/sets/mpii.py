@@ -31,6 +31,7 @@ from spatialgrad.data.files.formats import read_mat
 from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.pose import ARMS, LEGS, People, PoseDataset, Skeleton, image_sizes, limbs_along, within_images
 from spatialgrad.data.source import Source
+from spatialgrad.utils.extras import install_command
 
 SKELETON = Skeleton(
     joints=(*LEGS, "pelvis", "thorax", "upper neck", "head top", *ARMS),
@@ -153,7 +154,7 @@ def read_h5(path: Path) -> Annotations:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError("MPII's h5 files need h5py: pip install 'spatialgrad[train]'") from error
+        raise ImportError(f"MPII's h5 files need h5py: {install_command('train')}") from error
     shapes: dict[str, tuple[int, ...]] = {"part": (_JOINTS, 2), "center": (2,), "scale": (), "normalize": ()}
     try:
         with h5py.File(path, "r") as file:

@@ -17,7 +17,7 @@ from spatialgrad.train.flags import check_name
 COMPARE = "compare"
 """Name of the study."""
 PLAIN, REPOPT, SEARCH = "baseline", "repopt", "repopt-search"
-METHODS = tuple(name for name in METHOD_NAMES if name != SEARCH and not name.startswith("lemma"))
+COMPARABLE = tuple(name for name in METHOD_NAMES if name != SEARCH and not name.startswith("lemma"))
 """The methods that can be compared. The search of repopt is trained before it, and a Lemma has no accuracy."""
 SEARCH_SHARE = 3
 """The search of repopt takes one epoch in so many, as in the study `quantization`."""
@@ -109,10 +109,10 @@ def _check(config: TrainConfig, methods: Sequence[str]) -> None:
     for method in methods:
         if method == SEARCH:
             raise ConfigError(f"--methods: {SEARCH} is trained before {REPOPT}; use --methods ... {REPOPT}")
-        if method in METHOD_NAMES and method not in METHODS:
+        if method in METHOD_NAMES and method not in COMPARABLE:
             metric = find_source(config.data.name).metric
             raise ConfigError(f"--methods: {method} has no {metric} to compare; see spatialgrad study list")
-        check_name("--methods", method, METHODS)
+        check_name("--methods", method, COMPARABLE)
     if len(methods) < 2:
         raise ConfigError(f"--methods must name at least 2 methods, got {' '.join(methods) or 'none'}")
     if REPOPT in methods and config.task != "classification":

@@ -8,7 +8,7 @@ from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortene
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config import TrainConfig, with_values
 
-METHODS = {
+ARMS = {
     "Plain": "baseline",
     "SGS": "sgs",
     "ACB": "acb",
@@ -43,7 +43,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             backbone=search.key if label in AFTER_SEARCH else None,
             pays_for_backbone=label in AFTER_SEARCH,
         )
-        for label, method in METHODS.items()
+        for label, method in ARMS.items()
     )
     return (search, *methods)
 
