@@ -73,13 +73,13 @@ def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_class_folders(tmp_path / "My Clothes")
     own = ("--dataset", "folder:My Clothes", "--data.limit", "30", "--data.test-limit", "None", "--batch-size", "10")
-    folder = tmp_path / "studies/compare-my-clothes-vgg11-w0.0625"
     code, said, error = compare(*own, "--methods", "baseline", "sgs", "--seeds", 2, "--jobs", 2).wait(400)
     assert code == 0, error
+    (folder,) = tmp_path.glob("studies/compare-my-clothes-vgg11-w0.0625-??????")
     assert "4 runs finished" in said
     assert "baseline" in said
     assert "reference" in said
-    assert "Report: studies/compare-my-clothes-vgg11-w0.0625/report/index.html" in said
+    assert f"Report: studies/{folder.name}/report/index.html" in said
     text = (folder / "report/report.md").read_text()
     assert "Measured: 2 epochs per run, evaluated after the last one on the test images of the data set." in text
     assert "Scalings over depth and time" in text
@@ -97,7 +97,7 @@ def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     assert "4 runs, 4 of them already finished." in said
     assert results(folder) == before
 
-    code, said, error = compare(*own, "--epochs", 3).wait(400)
+    code, said, error = compare(*own, "--epochs", 3, "--out", folder).wait(400)
     assert code == 78
     assert "--epochs: 2 there, 3 now" in error
     assert results(folder) == before

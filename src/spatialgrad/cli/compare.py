@@ -47,7 +47,8 @@ def compare_command(default: TrainConfig) -> Callable[..., None]:
             training: Of every run.
             methods: Methods to compare. The reference is baseline, or the first if it is not among them.
             seeds: Number of runs per method, with seeds 0, 1, ...; differences are paired by seed.
-            out: Folder of the comparison; by default studies/compare-DATASET-MODEL. More methods and seeds extend it.
+            out: Folder of the comparison; by default studies/compare-DATASET-MODEL, with a digest of what else differs
+                from the defaults. More methods and seeds extend it.
             launch: Where the runs are trained.
             note: A remark to show in the report.
             archive: Archive each run in this folder as soon as it finishes, as `spatialgrad study archive` does. Runs

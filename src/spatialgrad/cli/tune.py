@@ -70,7 +70,8 @@ def tune_command(default: TrainConfig) -> Callable[..., None]:
             seeds: Number of further runs for --scaling.k and for each of the best values, to compare them.
             method: Where scalings come from: mutual information or autocorrelation.
             prune: Stop trials early that fall behind the others.
-            out: Folder of the search; by default studies/tune-DATASET-MODEL.
+            out: Folder of the search; by default studies/tune-DATASET-MODEL, with a digest of what else differs from
+                the defaults.
             launch: Where the runs are trained.
             recipe: Use its values as defaults.
         """
