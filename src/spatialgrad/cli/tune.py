@@ -16,7 +16,7 @@ from spatialgrad.cli.train import RecipeName
 from spatialgrad.cli.training import TrainingOptions, command_of, flags_of
 from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import best_file, read_study
+from spatialgrad.studies.record import STUDY, best_file, read_study
 from spatialgrad.studies.tune import (
     FIELD,
     FIRST_SEED,
@@ -124,8 +124,11 @@ def run_tuning(
     with importing():
         from spatialgrad.studies.console import StudyReporter, counted
         from spatialgrad.studies.runner import run_jobs
+        from spatialgrad.train.loop import check_training
         from spatialgrad.train.signals import Stop
 
+    if launch.launcher == "local" and not (folder / STUDY).exists():
+        check_training(config, processes=launch.processes)  # all trials would fail alike
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
         jobs = TrialJobs(folder, config, bounds, num_trials, reporter, prune=prune, command=command)

@@ -21,7 +21,7 @@ from torch import nn
 from spatialgrad.data import DataError, fingerprint
 from spatialgrad.models.external import describe_source, is_external
 from spatialgrad.reparam import Count, count
-from spatialgrad.train.config import TrainConfig, flatten
+from spatialgrad.train.config import MachineConfig, TrainConfig, flatten
 from spatialgrad.train.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.environment import describe_environment
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
@@ -33,7 +33,7 @@ from spatialgrad.train.learner import Learner
 from spatialgrad.train.optimizers import check_optimizer
 from spatialgrad.train.result import Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
-from spatialgrad.train.runtime import Runtime, peak_memory
+from spatialgrad.train.runtime import Runtime, make_fabric, peak_memory
 from spatialgrad.train.signals import Stop, describe_signal
 from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
@@ -98,6 +98,26 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
                 reporter.stop()
         reporter.message(describe_result(result, run.folder))
         return result
+
+
+def check_training(config: TrainConfig, *, processes: int = 1) -> None:
+    """Raise what `train` would raise before its first step: everything is built, on the CPU, and nothing is written.
+
+    Args:
+        config: Of a new run.
+        processes: Number of processes that will train it.
+
+    Raises:
+        TrainError: If the training cannot start.
+        DataError: If the data set is missing or damaged.
+    """
+    if processes == 1:
+        make_fabric(config.machine)
+    # A graphics processor would be occupied for as long as this process lives.
+    runtime = Runtime(MachineConfig(accelerator="cpu"))
+    task = TASKS[config.task](config, runtime.device)
+    task.steps_per_epoch(processes)
+    _build(config, runtime, task, Reporter(), is_new=True)
 
 
 def resume(folder: Path | str, *, console: Console | None = None) -> Result:
