@@ -440,8 +440,9 @@ class TrainConfig:
 
 
 def digest_suffix(config: TrainConfig, named: Collection[str]) -> str:
-    """The end of a default folder name: a digest of what differs from the defaults, so that a short trial run does not
-    occupy the folder of the real one.
+    """The end of a default folder name: a digest of what differs from the defaults, or nothing if nothing does.
+
+    With it, a short trial run does not occupy the folder of the real one.
 
     Args:
         config: Whose folder it is.

@@ -39,7 +39,7 @@ from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
 from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
 from spatialgrad.train.tensorboard import Board, check_tensorboard
-from spatialgrad.train.timing import Clock, StepTimer
+from spatialgrad.train.timing import Clock, Pace, StepTimer
 
 CHECKPOINT_SHARE = 0.01
 """Largest share of the time that checkpoints may take."""
@@ -274,6 +274,7 @@ class Trainer:
         """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
         self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
+        self._pace = Pace()
         with self.clock.measuring("training"):
             while at.epoch < epochs:
                 self._train_epoch()
@@ -355,6 +356,7 @@ class Trainer:
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
             self._save_or_stop()
+            self._log_pace()
 
     def _train_batches(self) -> Iterator[Any]:
         at = self.position
@@ -369,6 +371,13 @@ class Trainer:
                 if isinstance(error, DataError):
                     self._save_unless_saved()
             raise
+
+    def _log_pace(self) -> None:
+        """Log the time of a step once in a session, so that whoever started this run can tell how long it will take."""
+        pace, at = self._pace.after_step(), self.position
+        if pace is not None and self.runtime.is_first:
+            steps = self.config.budget.epochs * self.steps_per_epoch
+            self.run.log(TIMINGS, {"step": at.step, "steps": steps, "step_seconds": pace})
 
     def _before_epoch(self) -> None:
         with self._phase("update", f"{self.config.method.name}: measuring"):
