@@ -8,6 +8,7 @@ runs among them.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -146,9 +147,10 @@ def run_plan(
         raise FailedRunsError(
             "\n".join([f"{len(failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
             + f"\nThe full output is in {OUTPUT} of each run. Run the same command again to retry them.\n"
-            f"Show the others: spatialgrad report {plan.folder}"
+            f"Show the others: spatialgrad report {shlex.quote(str(plan.folder))}"
         )
-    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: spatialgrad report {plan.folder}")
+    results = f"spatialgrad report {shlex.quote(str(plan.folder))}"
+    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: {results}")
 
 
 def check_data(plan: Plan) -> None:
