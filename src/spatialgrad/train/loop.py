@@ -115,7 +115,7 @@ def check_training(config: TrainConfig, *, processes: int = 1) -> None:
         make_fabric(config.machine)
     # A graphics processor would be occupied for as long as this process lives.
     runtime = Runtime(MachineConfig(accelerator="cpu"))
-    task = TASKS[config.task](config, runtime.device)
+    task = find_task(config.task)(config, runtime.device)
     task.steps_per_epoch(processes)
     _build(config, runtime, task, Reporter(), is_new=True)
 
