@@ -38,6 +38,7 @@ def tune(*arguments):
         (("--data.validation", "0"), "--data.validation must be above 0"),
         (("--epochs", "1"), "--epochs must be greater than --scaling.warmup 1, got 1"),
         (("--optimizer.name", "sdg"), "did you mean 'sgd'?"),
+        (("--data.drop-last", "--batch-size", "500"), "--data.drop-last drops the only batch"),
     ],
 )
 def test_wrong_commands(arguments, words, command, tmp_path, monkeypatch):

@@ -29,6 +29,24 @@ class TestStepping:
             models.append(model)
         assert all(map(torch.equal, *(m.state_dict().values() for m in models)))
 
+    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    def test_a_step_never_disables_gradients_itself(self, apply, monkeypatch):
+        """Ctrl-C between the begin and the end of torch.no_grad() may leave them disabled."""
+        model, optimizer, _ = build(apply=apply)
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(model(images()).square().mean(), parameters, create_graph=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        entered = []
+        before = torch.no_grad.__enter__
+        monkeypatch.setattr(torch.no_grad, "__enter__", lambda self: (entered.append(self), before(self))[1])
+        hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
+        for hook in hooks:
+            hook(optimizer, (), {})
+        assert entered == []
+        assert torch.is_grad_enabled()
+        assert all(parameter.is_leaf for parameter in parameters)
+
     def test_modules_that_share_a_weight_are_scaled_once(self):
         model = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.Conv2d(3, 3, 3, padding=1, bias=False))
         model[1].weight = model[0].weight

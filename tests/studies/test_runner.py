@@ -215,3 +215,25 @@ def test_progress_is_logged_once_a_minute(tmp_path):
         heard.file.getvalue().splitlines()
         == ["  Fashion-MNIST · Origin · seed 0: epoch 2/2, test loss 1.500 · test accuracy 25.0 %"] * 2
     )
+
+
+def test_the_time_of_all_runs_is_estimated_after_the_first_steps(tmp_path):
+    """Once, and from what the runs themselves log."""
+    heard = console()
+    reporter = StudyReporter(heard)
+    jobs = make_plan(tiny_study(epochs=8), "pocket", tmp_path, num_seeds=5).jobs
+    reporter.start(len(jobs), 0)
+    quietly(replace(jobs[0].config, out=jobs[0].folder))
+    entry = next(entry for entry in Run.open(jobs[0].folder).timings if "step_seconds" in entry)
+    assert (entry["step"], entry["steps"]) == (20, 8 * 5)
+    entry["step_seconds"], entry["steps"] = 0.9, 4000
+    jobs[1].folder.mkdir(parents=True)
+    running = [jobs[1], jobs[2]]
+    reporter.look(running)
+    assert "Estimated" not in heard.file.getvalue()
+    (jobs[1].folder / "timings.jsonl").write_text(f"{json.dumps(entry)}\n")
+    for _ in range(2):
+        reporter.look(running)
+    lines = [line for line in heard.file.getvalue().splitlines() if line.startswith("Estimated")]
+    expected = "Estimated time: 1 h 00 min per run, 5 h 00 min for 10 runs (2 at a time), if all take as long as "
+    assert lines == [f"{expected}{jobs[1].title}."]

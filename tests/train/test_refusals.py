@@ -29,7 +29,9 @@ REFUSED = {
     "--data.drop-last drops the only batch: .* fewer than --batch-size 128. Use --data.no-drop-last": {
         "data": {"drop_last": True, "limit": 100, "batch_size": 128}
     },
-    "--data.validation 0.0001: .*": {"data": {"validation": 0.0001, "limit": None, "test_limit": None}},
+    "^--data.validation 0.0001 holds out 0 of the 5000": {
+        "data": {"validation": 0.0001, "limit": None, "test_limit": None}
+    },
     "--data.limit 6000: .* has only 5000 train images": {"data": {"limit": 6000}},
     "--data.test-limit 2000: .* has only 1000 test images": {"data": {"test_limit": 2000}},
     # The machine.

@@ -45,7 +45,7 @@ def test_parts_of_a_finished_run(finished):
     assert [entry["epoch"] for entry in run.metrics] == [0, 1, 2]
     assert [entry["update"] for entry in run.scalings] == [1, 2]
     assert (run.growth, run.distances) == ([], [])
-    assert [entry["epoch"] for entry in run.timings if "session" not in entry] == [0, 1, 2]
+    assert [entry["epoch"] for entry in run.timings if "epoch" in entry] == [0, 1, 2]
     assert run.environment["versions"]["torch"] == torch.__version__
     assert run.digest == run.identity.digest == run.result.identity
     assert run.identity.processes == 1

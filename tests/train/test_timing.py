@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spatialgrad.train import Run
-from spatialgrad.train.timing import MOST_TIMES, SKIPPED_STEPS, Clock, StepTimer
+from spatialgrad.train.timing import MOST_TIMES, SKIPPED_STEPS, Clock, Pace, StepTimer
 
 CPU = torch.device("cpu")
 
@@ -54,3 +54,23 @@ def test_nested_phases(monkeypatch):
         now[0] = 6.0
     now[0] = 100.0
     assert clock.now() == {"training": 3.0, "evaluation": 3.0, "update": 0.0, "checkpoint": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("steps", "at", "expected"),
+    [
+        ([5.0] * 5 + [2.0] * 15, 20, 2.0),  # without those that allocate memory and compile
+        ([50.0, 40.0], 2, 40.0),  # where steps are slow, after a minute
+        ([70.0], 1, 70.0),
+        ([0.1] * 19, None, None),
+    ],
+)
+def test_the_pace_is_known_after_the_first_steps(steps, at, expected):
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+    found = {}
+    for number, seconds in enumerate([*steps, *([1.0] * 3 if at else [])], 1):
+        now[0] += seconds
+        if (value := pace.after_step()) is not None:
+            found[number] = value
+    assert found == ({} if at is None else {at: pytest.approx(expected)})

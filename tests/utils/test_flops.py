@@ -14,11 +14,28 @@ def test_counts_by_hand():
 
 
 def test_counting_leaves_the_model_alone():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), CountsCalls()).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     count(model, (3, 8, 8))
     assert model.training
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+class CountsCalls(nn.Module):
+    """Writes to a buffer, even in evaluation mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+
+def test_lazy_layers_are_initialized():
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())
+    assert count(model, (3, 8, 8)).macs == 3 * 4 * 9 * 36
 
 
 def test_wrapped_models_count_as_what_is_inside():

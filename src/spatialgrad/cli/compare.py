@@ -80,7 +80,8 @@ def compare(
         methods: Methods to compare. The reference is baseline, or the first if it is not among them.
         seeds: Number of runs per method, with seeds 0, 1, ...; differences are paired by seed. 3 by default.
         epochs: Number of training epochs; by default planned, or those of the recipe.
-        out: Folder of the comparison; by default in studies/. More methods and seeds extend it.
+        out: Folder of the comparison; by default in studies/, named after what differs from the defaults. More methods
+            and seeds extend it.
         launch: Where the runs are trained.
         note: A remark to show in the report.
         archive: Archive each run in this folder as soon as it finishes, as `spatialgrad study archive` does. Runs
@@ -98,23 +99,27 @@ def compare(
     if config.data.root is not None:
         config = with_values(config, {"data.root": config.data.root.resolve()})  # runs may start in another folder
     config = replace(config, machine=launch.within(config.machine))
+    if epochs is not None:
+        config = with_values(config, {"budget.epochs": epochs})
     folder = default_folder(COMPARE, config) if out is None else out
+    if out is None and minutes is not None:
+        folder = folder.with_name(f"{folder.name}-{minutes:g}-minutes")
     before = read_study(folder) if (folder / STUDY).exists() else None
     # A comparison that is there keeps its methods: all of them get the seeds that are asked for.
     every = list(dict.fromkeys([*(methods_in(before) if before else ()), *methods]))
     study = compare_study(config, every)
     launch.check_data(config)
-    if epochs is not None:
-        config = with_values(config, {"budget.epochs": epochs})
-    elif before is not None and (shown := [arm for arm in before.arms if arm.shown]):
+    if epochs is None and before is not None and (shown := [arm for arm in before.arms if arm.shown]):
         config = with_values(config, {"budget.epochs": shown[0].config.budget.epochs})  # as it was planned
-    elif minutes is not None or (recipe is None and config_file is None):
+    elif epochs is None and (minutes is not None or (recipe is None and config_file is None)):
         planned = plan(config, every, minutes or MINUTES, seeds, launch.slots(config.machine))
         config, seeds = with_values(config, {"budget.epochs": planned.epochs}), planned.seeds
     num_seeds = max(seeds or SEEDS, len(before.seeds) if before else 0)
     study = compare_study(config, every)
     flags = flags_of(config, base, without=("method.name", "budget.epochs"), always=NAMED)
     flags += ["--epochs", str(config.budget.epochs), "--methods", *every, "--seeds", str(num_seeds)]
+    if default_folder(COMPARE, config) != folder:
+        flags += ["--out", str(folder)]
     command = command_of(COMPARE, flags, recipe)
     try:
         launch.run(

@@ -14,7 +14,7 @@ from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, comma
 from spatialgrad.cli.terminal import Rows, terminal
 from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.record import best_file, read_study
+from spatialgrad.studies.record import STUDY, best_file, read_study
 from spatialgrad.studies.tune import (
     FIELD,
     FIRST_SEED,
@@ -62,7 +62,8 @@ def tune(
         seeds: Number of further runs for --scaling.k and for each of the best values, to compare them.
         method: Where scalings come from: mutual information or autocorrelation.
         prune: Stop trials early that fall behind the others.
-        out: Folder of the search; by default studies/tune-DATASET-MODEL.
+        out: Folder of the search; by default studies/tune-DATASET-MODEL, with a digest of what else differs from the
+            defaults.
         launch: Where the runs are trained.
         config_file: Settings.
         recipe: Its name.
@@ -120,8 +121,11 @@ def run_tuning(
     """
     from spatialgrad.studies.console import StudyReporter, counted
     from spatialgrad.studies.runner import run_jobs
+    from spatialgrad.train.loop import check_training
     from spatialgrad.train.signals import Stop
 
+    if launch.launcher == "local" and not (folder / STUDY).exists():
+        check_training(config, processes=launch.processes)  # all trials would fail alike
     reporter, stop = StudyReporter(), Stop()
     with stop.listening(), locked(folder, TUNE_LOCK):
         jobs = TrialJobs(folder, config, bounds, num_trials, reporter, prune=prune, command=command)

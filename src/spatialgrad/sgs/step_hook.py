@@ -165,7 +165,8 @@ class StepHook:
         self._scale_updates()
         self._count()
 
-    @torch.no_grad()
+    # Detached tensors instead of torch.no_grad(): Ctrl-C between its begin and its end may leave gradients disabled.
+
     def _scale_gradients(self) -> None:
         # Set here too: a closure may run many times, and change the weights, within one step.
         self._stepped = True
@@ -179,19 +180,19 @@ class StepHook:
                 continue
             self._new_gradients = True
             if layer.mode.apply != "update":
-                gradients.append(local_part(gradient))
+                own = local_part(gradient)
+                gradients.append(own.detach() if own.requires_grad else own)
                 buffers.append(layer.buffer(local_part(weight)))
         if gradients:
             torch._foreach_mul_(gradients, buffers)
         self._mark_gradients()
 
-    @torch.no_grad()
     def _keep_weights(self) -> None:
         """Keep what each weight would become if its update were 0: the weight itself, or decayed."""
         kept = []
         for layer in self._layers.of(self.optimizer):
             if layer.mode.apply != "gradient" and (parameter := layer.weight) is not None:
-                weight = local_part(parameter)
+                weight = local_part(parameter).detach()
                 kept.append((parameter, weight, self._start(layer, weight), layer.buffer(weight)))
         self._updated = kept
         if not kept:
@@ -204,7 +205,6 @@ class StepHook:
             if decayed and group.get("weight_decay"):
                 torch._foreach_mul_(decayed, 1 - group["lr"] * group["weight_decay"])
 
-    @torch.no_grad()
     def _scale_updates(self) -> None:
         # A weight without a gradient was neither updated nor decayed.
         updated = [rest for parameter, *rest in self._updated if parameter.grad is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ class StudyReporter:
         self._looked = clock()
         self._status: Status | None = None
         self._shown: dict[Path, int] = {}
+        self._estimated = False
 
     def start(self, total: int, num_finished: int, noun: str = "run") -> None:
         """Announce the runs, some of which had finished before."""
@@ -65,6 +67,8 @@ class StudyReporter:
 
     def look(self, running: Sequence[Job]) -> None:
         """Show what is running: on a terminal always, elsewhere a line per minute and run that has made progress."""
+        if not self._estimated:
+            self._estimate(running)
         wait = LOG_SECONDS if self._status is None else REFRESH
         if self._clock() - self._looked < wait:
             return
@@ -78,6 +82,21 @@ class StudyReporter:
         # Titles may contain brackets, which are not markup.
         now = " | ".join(f"{job.title} ({_progress(job)})" for job in running) or "waiting for other commands"
         self._status.update(f"{self._before + self._ended} of {self._total} · {now}".replace("[", r"\["))
+
+    def _estimate(self, running: Sequence[Job]) -> None:
+        """Tell, once and after the first steps of the first runs, how long all runs will take."""
+        try:
+            known = [each for job in running if (each := Run.open(job.folder).estimated_seconds) is not None]
+        except TrainError:  # the run says so when it resumes
+            return
+        if known:
+            self._estimated = True
+            mean, left = sum(known) / len(known), self._total - self._before - self._ended
+            rounds = math.ceil(left / len(running))
+            self.message(
+                f"Estimated time: {duration(mean)} per run, {duration(mean * rounds)} for {counted(left, 'run')} "
+                f"({len(running)} at a time), if all take as long as {running[0].title}."
+            )
 
     def message(self, text: str) -> None:
         """Print a message; a closed terminal does not end the study."""

@@ -8,6 +8,7 @@ runs among them.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -22,7 +23,7 @@ from spatialgrad.data.registry import find_source
 from spatialgrad.data.source import data_root
 from spatialgrad.studies.archive import ArchivedRuns, TakenRuns, add_to_archive, archive_of, data_fingerprint
 from spatialgrad.studies.console import StudyReporter, counted
-from spatialgrad.studies.launch import OUTPUT, PATIENCE, Ended, Executor
+from spatialgrad.studies.launch import OUTPUT, PATIENCE, Ended, Executor, LocalExecutor
 from spatialgrad.studies.plan import Job, Plan
 from spatialgrad.studies.record import STUDY, StudyRecord, read_choices, read_study, start_field
 from spatialgrad.studies.registry import FailedRunsError
@@ -40,6 +41,7 @@ from spatialgrad.train.errors import (
 )
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.locks import is_locked, locked
+from spatialgrad.train.loop import check_training
 from spatialgrad.train.methods import find_method
 from spatialgrad.train.run import FAILURE, RESULT, Run
 from spatialgrad.train.signals import Stop
@@ -134,6 +136,8 @@ def run_plan(
     reporter, record, stop = StudyReporter(console), plan.record, Stop()
     reporter.message(f"{record.heading}\n  {record.differences}\n  in {plan.folder}")
     with stop.listening():
+        if isinstance(executor, LocalExecutor):  # other machines may have other folders and devices
+            check_first_run(plan, executor, processes)
         jobs = PlanJobs(plan, reporter, processes=processes, archive=archive)
         reporter.start(len(plan.jobs), len(jobs.outcome.finished))
         run_jobs(jobs, executor, reporter, stop, processes=processes)
@@ -143,9 +147,10 @@ def run_plan(
         raise FailedRunsError(
             "\n".join([f"{len(failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
             + f"\nThe full output is in {OUTPUT} of each run. Run the same command again to retry them.\n"
-            f"Show the others: spatialgrad report {plan.folder}"
+            f"Show the others: spatialgrad report {shlex.quote(str(plan.folder))}"
         )
-    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: spatialgrad report {plan.folder}")
+    results = f"spatialgrad report {shlex.quote(str(plan.folder))}"
+    reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: {results}")
 
 
 def check_data(plan: Plan) -> None:
@@ -158,6 +163,23 @@ def check_data(plan: Plan) -> None:
         source, folder = find_source(name), data_root(root)
         if source.locate(folder) is None:
             source.load(folder)
+
+
+def check_first_run(plan: Plan, executor: LocalExecutor, processes: int = 1) -> None:
+    """Build what the first run of a plan that has not begun will train, so that an error of all runs is found once.
+
+    Raises:
+        TrainError: If the run cannot start; nothing has been written.
+        DataError: If its data set is missing or damaged.
+    """
+    if 0 < len(executor.gpus) < processes:
+        raise ConfigError(f"--processes {processes}: this machine has {len(executor.gpus)} GPUs; use at most so many")
+    if any(Run.open(job.folder).exists for job in plan.jobs):
+        return
+    first = next((job.config for job in plan.jobs if job.tuned_by is None and job.backbone is None), None)
+    if first is not None:
+        alone = find_method(first.method.name).single_process
+        check_training(first, processes=1 if alone else processes)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
@@ -438,9 +438,21 @@ class TrainConfig:
         named = {"model.name", "model.width", "model.pretrained", "data.name", "method.name", "seed", "task"}
         if why_not_extendable(self) is None:
             named.add("budget.epochs")  # more epochs continue the run
-        rest = {name: value for name, value in changed_fields(self).items() if name not in named}
-        suffix = f"-{digest_of(rest)[:6]}" if rest else ""
+        suffix = digest_suffix(self, named)
         return Path("runs") / f"{model}{width}{pretrained}-{dataset}-{self.method.name}-seed{self.seed}{suffix}"
+
+
+def digest_suffix(config: TrainConfig, named: Collection[str]) -> str:
+    """The end of a default folder name: a digest of what differs from the defaults, or nothing if nothing does.
+
+    With it, a short trial run does not occupy the folder of the real one.
+
+    Args:
+        config: Whose folder it is.
+        named: Fields that the name shows, or that may differ within the folder.
+    """
+    rest = {name: value for name, value in changed_fields(config).items() if name not in named}
+    return f"-{digest_of(rest)[:6]}" if rest else ""
 
 
 def why_not_extendable(config: TrainConfig) -> str | None:

@@ -21,7 +21,7 @@ from torch import nn
 from spatialgrad.data import DataError, fingerprint
 from spatialgrad.models.external import describe_source, is_external
 from spatialgrad.reparam import Count, count
-from spatialgrad.train.config import TrainConfig, flatten
+from spatialgrad.train.config import MachineConfig, TrainConfig, flatten
 from spatialgrad.train.console import Reporter, duration, make_reporter, show_metric
 from spatialgrad.train.environment import describe_environment
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
@@ -35,13 +35,13 @@ from spatialgrad.train.optimizers import check_optimizer
 from spatialgrad.train.quantize import int8_metrics
 from spatialgrad.train.result import INT8_METRICS, Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
-from spatialgrad.train.runtime import Runtime, peak_memory
+from spatialgrad.train.runtime import Runtime, make_fabric, peak_memory
 from spatialgrad.train.signals import Stop, describe_signal
 from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
 from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
 from spatialgrad.train.tensorboard import Board, check_tensorboard
-from spatialgrad.train.timing import Clock, StepTimer
+from spatialgrad.train.timing import Clock, Pace, StepTimer
 
 CHECKPOINT_SHARE = 0.01
 """Largest share of the time that checkpoints may take."""
@@ -100,6 +100,26 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
                 reporter.stop()
         reporter.message(describe_result(result, run.folder))
         return result
+
+
+def check_training(config: TrainConfig, *, processes: int = 1) -> None:
+    """Raise what `train` would raise before its first step: everything is built, on the CPU, and nothing is written.
+
+    Args:
+        config: Of a new run.
+        processes: Number of processes that will train it.
+
+    Raises:
+        TrainError: If the training cannot start.
+        DataError: If the data set is missing or damaged.
+    """
+    if processes == 1:
+        make_fabric(config.machine)
+    # A graphics processor would be occupied for as long as this process lives.
+    runtime = Runtime(MachineConfig(accelerator="cpu"))
+    task = find_task(config.task)(config, runtime.device)
+    task.steps_per_epoch(processes)
+    _build(config, runtime, task, Reporter(), is_new=True)
 
 
 def resume(folder: Path | str, *, console: Console | None = None) -> Result:
@@ -261,6 +281,7 @@ class Trainer:
         """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
         self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
+        self._pace = Pace()
         with self.clock.measuring("training"):
             while at.epoch < epochs:
                 self._train_epoch()
@@ -348,6 +369,7 @@ class Trainer:
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
             self._save_or_stop()
+            self._log_pace()
 
     def _train_batches(self) -> Iterator[Any]:
         at = self.position
@@ -362,6 +384,13 @@ class Trainer:
                 if isinstance(error, DataError):
                     self._save_unless_saved()
             raise
+
+    def _log_pace(self) -> None:
+        """Log the time of a step once in a session, so that whoever started this run can tell how long it will take."""
+        pace, at = self._pace.after_step(), self.position
+        if pace is not None and self.runtime.is_first:
+            steps = self.config.budget.epochs * self.steps_per_epoch
+            self.run.log(TIMINGS, {"step": at.step, "steps": steps, "step_seconds": pace})
 
     def _before_epoch(self) -> None:
         with self._phase("update", f"{self.config.method.name}: measuring"):

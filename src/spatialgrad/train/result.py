@@ -69,7 +69,8 @@ class Result:
     """Of the network at the end of training, with its branches."""
     training_macs: int
     peak_memory_bytes: int
-    """On a GPU, the memory allocated on it; on a CPU, the peak size of the process, data included."""
+    """On a GPU, the memory allocated on it; on a CPU, the peak size of the process. Both include the images that are
+    kept there, which are the same for all methods."""
     step_seconds: StepSeconds | None = None
     """None if the training had too few steps to measure it."""
     memory_format: str | None = None

@@ -148,8 +148,17 @@ class Run:
 
     @cached_property
     def timings(self) -> list[dict[str, Any]]:
-        """The seconds of each phase after each epoch, and an entry with `session` for each session."""
+        """The seconds of each phase after each epoch.
+
+        For each session, there is an entry with `session` and, after its first steps, one with `step_seconds`.
+        """
         return self._lines(TIMINGS)
+
+    @property
+    def estimated_seconds(self) -> float | None:
+        """How long the whole training takes if all steps take as long as the first ones; None before these."""
+        paces = [entry for entry in self.timings if "step_seconds" in entry]
+        return float(paces[-1]["step_seconds"]) * int(paces[-1]["steps"]) if paces else None
 
     @cached_property
     def scalings(self) -> list[dict[str, Any]]:

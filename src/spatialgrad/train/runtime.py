@@ -43,12 +43,7 @@ class Runtime:
         self.config = config
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        try:
-            self.fabric = _make_fabric(config)
-        except ConfigError:
-            raise
-        except (RuntimeError, ValueError, MisconfigurationException) as error:
-            raise ConfigError(f"--machine: {error}") from error
+        self.fabric = make_fabric(config)
         self.fabric.launch()
         self.rank, self.world_size = self.fabric.global_rank, self.fabric.world_size
         self.device: torch.device = self.fabric.device
@@ -226,6 +221,20 @@ def _unsafe_with_branches(plain: nn.Module) -> bool:
     convolutions = [module for module in plain.modules() if isinstance(module, nn.Conv2d)]
     strided = [conv for conv in convolutions if conv.kernel_size == (3, 3) and max(conv.stride) > 1]
     return any(conv.in_channels // conv.groups < NARROW for conv in strided)
+
+
+def make_fabric(config: MachineConfig) -> Fabric:
+    """Lightning's Fabric, which has not started any process yet.
+
+    Raises:
+        ConfigError: If this machine does not have what the config asks for.
+    """
+    try:
+        return _make_fabric(config)
+    except ConfigError:
+        raise
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"--machine: {error}") from error
 
 
 def _make_fabric(config: MachineConfig) -> Fabric:

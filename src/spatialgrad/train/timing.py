@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ SKIPPED_STEPS = 5
 """First steps of a session, which allocate memory and compile: not timed."""
 MOST_TIMES = 1000
 """Number of step times that are kept: of the newest steps."""
+PACE_STEPS, PACE_SECONDS = 20, 60.0
+"""The duration of a training is estimated after so many steps or seconds of a session, whichever comes first."""
 
 
 class Clock:
@@ -98,3 +100,29 @@ class StepTimer:
             return None
         low, median, high = torch.quantile(values, torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)).tolist()
         return StepSeconds(median=median, low=low, high=high)
+
+
+class Pace:
+    """The wall-clock time of the first steps of a session, from which the duration of a training is estimated.
+
+    Args:
+        clock: Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._times: list[float] | None = [clock()]
+
+    def after_step(self) -> float | None:
+        """Count a step; returns the seconds per step, once, when enough steps were made."""
+        if self._times is None:
+            return None
+        self._times.append(self._clock())
+        number, elapsed = len(self._times) - 1, self._times[-1] - self._times[0]
+        if number < PACE_STEPS and elapsed < PACE_SECONDS:
+            return None
+        # The first steps allocate memory and compile. Where steps are slow, that makes little difference.
+        skipped = min(SKIPPED_STEPS, number // 2)
+        pace = (self._times[-1] - self._times[skipped]) / (number - skipped)
+        self._times = None
+        return pace

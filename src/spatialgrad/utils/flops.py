@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from spatialgrad.utils.modules import quiet_evaluation, unwrap_model
+from spatialgrad.utils.modules import keeping_buffers, quiet_evaluation, unwrap_model
 
 
 class Count(NamedTuple):
@@ -26,8 +28,9 @@ class Count(NamedTuple):
 def count(model: nn.Module, input_size: tuple[int, ...]) -> Count:
     """Count the parameters and multiply-accumulates of a model in its current form: with branches, or merged.
 
-    The model runs once on a single input of zeros and is left unchanged. One multiply-accumulate is two operations of
-    `torch.utils.flop_counter`. Normalization, pooling and activations are not counted, as is usual.
+    The model runs once on a single input of zeros and is left unchanged, except that lazy layers are initialized. One
+    multiply-accumulate is two operations of `torch.utils.flop_counter`. Normalization, pooling and activations are not
+    counted, as is usual.
 
     Args:
         model: The model.
@@ -44,6 +47,8 @@ def count(model: nn.Module, input_size: tuple[int, ...]) -> Count:
     parameters = list(model.parameters())
     like = parameters[0] if parameters else torch.zeros(())
     x = torch.zeros(1, *input_size, device=like.device, dtype=like.dtype)
-    with quiet_evaluation(model), FlopCounterMode(display=False) as counter:
+    lazy = any(map(nn.parameter.is_lazy, chain(parameters, model.buffers())))
+    unchanged = nullcontext() if lazy else keeping_buffers(model)
+    with quiet_evaluation(model), unchanged, FlopCounterMode(display=False) as counter:
         model(x)
     return Count(sum(parameter.numel() for parameter in parameters), counter.get_total_flops() // 2)

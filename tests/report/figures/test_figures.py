@@ -19,6 +19,7 @@ def test_a_drawing_has_its_own_ids_and_the_colours_of_the_page():
     def paint(axes):
         axes[0].plot([0, 1], [2, 3], color=SERIES[1])
         axes[0].set_title('id="x" url(#y) <b> & $\\frac{')
+        axes[0].set_xlabel("GPU\x07 hours")
 
     first, second = (draw(prefix, (2, 2), (1, 1), paint) for prefix in ("one", "two"))
     ids = [{e.get("id") for e in ElementTree.fromstring(svg).iter() if e.get("id")} for svg in (first, second)]
@@ -32,6 +33,7 @@ def test_a_drawing_has_its_own_ids_and_the_colours_of_the_page():
     assert not re.search("#(?:000000|010203)|DejaVu|<metadata", first)
     texts = [element.text for element in ElementTree.fromstring(first).iter("{http://www.w3.org/2000/svg}text")]
     assert 'id="x" url(#y) <b> & $\\frac{' in texts
+    assert "GPU hours" in texts
 
 
 def test_texts_of_drawings():

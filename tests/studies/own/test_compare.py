@@ -95,6 +95,23 @@ def test_the_folder_is_named_after_data_set_and_network(tmp_path):
         assert default_folder("compare", own) == Path("studies/compare-my-flowers-vgg11")
 
 
+def test_a_short_trial_run_does_not_occupy_the_folder_of_the_real_one():
+    """Nor does any other setting that changes results, while one that does not stays in the same folder."""
+    config = TrainConfig()
+    folder = default_folder("compare", config)
+    short = [
+        replace(config, budget=replace(config.budget, epochs=1)),
+        replace(config, data=replace(config.data, limit=100)),
+        replace(config, scaling=replace(config.scaling, k=7.0)),
+        replace(config, method=replace(config.method, name="sgs-autocorrelation")),
+    ]
+    folders = [default_folder("compare", each) for each in short]
+    assert len({folder, *folders}) == 5
+    assert all(each.name.startswith(f"{folder.name}-") for each in folders)
+    elsewhere = replace(config, seed=1, machine=replace(config.machine, threads=1), out=Path("elsewhere"))
+    assert default_folder("compare", elsewhere) == folder
+
+
 def test_it_is_said_which_images_were_looked_at():
     config = tiny_config()
     assert "on the test images" in measured_on(config)

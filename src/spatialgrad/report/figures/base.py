@@ -27,6 +27,8 @@ INK, FAINT = "#010203", "#c1c2c3"
 """Placeholders for the page's colours of text and grid lines."""
 NO_DATA = "No data yet."
 SVG = "http://www.w3.org/2000/svg"
+NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Characters that XML cannot hold, but a name may."""
 BOX, STEP, HEAD, SIDE, MOST_IN_A_ROW = 0.95, 1.15, 0.3, 1.5, 8
 """Of heat maps: side of a matrix in inches; in units of it, the distance of two, the space above and left of them."""
 
@@ -145,7 +147,7 @@ def draw(
 
 def adopt(svg: str, prefix: str) -> str:
     """Make a matplotlib drawing part of a page: unique ids, the page's colours and fonts."""
-    root = ElementTree.fromstring(svg)
+    root = ElementTree.fromstring(NO_XML.sub("", svg))
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag == f"{{{SVG}}}metadata":

@@ -10,7 +10,7 @@ from spatialgrad.data.files.archives import SUFFIXES, stem
 from spatialgrad.data.registry import FOLDER, find_source, is_folder
 from spatialgrad.studies.record import STUDIES, StudyRecord
 from spatialgrad.studies.study import Arm, FigureName, Study, slug
-from spatialgrad.train.config import METHOD_NAMES, MethodConfig, TrainConfig
+from spatialgrad.train.config import METHOD_NAMES, MethodConfig, TrainConfig, digest_suffix
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import check_name
 
@@ -76,13 +76,14 @@ def methods_in(record: StudyRecord) -> list[str]:
 
 
 def default_folder(name: str, config: TrainConfig) -> Path:
-    """The folder of a user's own study: its name, the data set and the network."""
+    """The folder of a user's own study: its name, the data set, the network, and a digest of what else was changed."""
     dataset = config.data.name
     if is_folder(dataset):
         path = Path(dataset.removeprefix(FOLDER)).expanduser().resolve()
         dataset = stem(path) if path.name.endswith(SUFFIXES) else path.name
     width = "" if config.model.width == 1 else f"-w{config.model.width:g}"
-    return STUDIES / slug(f"{name}-{dataset}-{config.model.name}{width}")
+    suffix = digest_suffix(config, {"model.name", "model.width", "data.name", "task", "seed"})
+    return STUDIES / f"{slug(f'{name}-{dataset}-{config.model.name}{width}')}{suffix}"
 
 
 def described(config: TrainConfig) -> str:

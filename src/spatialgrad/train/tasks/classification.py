@@ -19,7 +19,7 @@ from spatialgrad.data import (
     validation_split,
 )
 from spatialgrad.train.config import DataConfig, TrainConfig
-from spatialgrad.train.flags import as_config_error, flag, require
+from spatialgrad.train.flags import as_config_error, require
 from spatialgrad.train.tasks.base import Sums, Task, limited, total
 
 LARGEST_ON_DEVICE = 2 << 30
@@ -83,7 +83,7 @@ def load_images(config: DataConfig) -> ImageDataset[Any]:
     require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
     dataset = load_dataset(config.name, config.root, image_size=cast("int | None", size))
     if config.validation:
-        with as_config_error(f"{flag('data.validation')} {config.validation}: "):
+        with as_config_error():
             dataset = validation_split(dataset, config.validation, seed=config.split_seed)
 
     def choose(images: Any, limit: int) -> Tensor:
