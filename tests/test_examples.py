@@ -1,5 +1,6 @@
 """Every example runs as it stands, learns, and is done in half a minute on one core."""
 
+import copy
 import os
 import re
 import resource
@@ -7,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -45,6 +48,22 @@ def test_example(example, tmp_path):
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert seconds < 60  # short even where the processor has neither AVX2 nor a quiet moment
     assert not list(tmp_path.iterdir()), "an example should leave no files behind"
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_is_shipped_with_its_output(tmp_path):
+    shipped = nbformat.read(ROOT / "examples" / "quickstart.ipynb", as_version=4)
+    shown = [output for cell in shipped.cells for output in cell.get("outputs", [])]
+    assert {"text/html", "image/png"} <= {kind for output in shown for kind in output.get("data", {})}
+    again = copy.deepcopy(shipped)
+    NotebookClient(again, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    plain, scaled = (
+        float(re.search(r"([\d.]+) %", output.text)[1])
+        for cell in again.cells
+        for output in cell.get("outputs", [])
+        if output.get("text", "").startswith(("plain", "with"))
+    )
+    assert min(plain, scaled) > 80
 
 
 def test_there_is_an_example_for_every_framework():
