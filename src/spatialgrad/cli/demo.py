@@ -102,7 +102,9 @@ def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -
     )
     console.print("\n[bold]Does it help?[/bold]")
     console.print(quoted_text(json.loads(QUOTED.read_text())))
-    console.print(f"\nPicture: {picture} (G of every layer: red positions learn faster, blue ones slower)")
+    console.print(
+        f"\nPicture: {picture} (G of every layer: red positions learn faster, blue ones slower)", soft_wrap=True
+    )
     console.print(f"Verdict: {verdict(distances['lemma'], costs)}")
     console.print("\n" + next_commands(), markup=False, soft_wrap=True)
 

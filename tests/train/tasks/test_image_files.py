@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from spatialgrad.data import CorruptDataError
-from spatialgrad.train import resume
+from spatialgrad.train import resume, save_config
 from spatialgrad.train.checkpoint import read_checkpoint
 from spatialgrad.train.jsonfiles import read_lines
 from support.training import SILENT, Process, assert_same_run, at_step, quietly, tiny, wait_for
@@ -36,14 +36,15 @@ def config(out, images, *, workers=2, epochs=3):
 
 
 def train_in_own_group(out, images, epochs, start_method):
-    from spatialgrad.cli import main, train
+    from spatialgrad.cli.main import main
 
     os.setpgid(0, 0)
     multiprocessing.set_start_method(start_method, force=True)
     # Where workers are not forked, each imports everything.
     workers = 2 if start_method == "fork" else 1
-    train.default_config = lambda arguments: config(out, images, workers=workers, epochs=epochs)
-    return main.main(["train"])
+    file = out.with_suffix(".toml")
+    save_config(config(out, images, workers=workers, epochs=epochs), file)
+    return main(["train", "--config", str(file), "--out", str(out)])
 
 
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
