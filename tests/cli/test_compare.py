@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from spatialgrad.cli.compare import fit, small_defaults, verdict
+from spatialgrad.cli.compare import fit, fit_verdict, small_defaults, verdict
 from spatialgrad.cli.options import recipe_config
 from spatialgrad.report.statistics import Comparison
 from spatialgrad.studies.archive import read_archive
@@ -156,6 +156,13 @@ def test_minutes_are_planned_from_measured_steps(command, tmp_path, monkeypatch)
     assert [job.config for job in launched[1].jobs] == [job.config for job in plan.jobs]
 
 
+@pytest.mark.parametrize(
+    ("train", "words"), [(75.0, "clearly better"), (72.0, "hardly better"), (60, "hardly better")]
+)
+def test_the_verdict_on_the_fit(train, words):
+    assert f"baseline is {words} on training images" in fit_verdict("baseline", train, 70.0)
+
+
 @pytest.mark.slow
 def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     """Images of one's own, the report and the table, the same command again, more seeds and methods, other settings."""
@@ -170,7 +177,8 @@ def test_from_class_folders_to_the_report(tmp_path, monkeypatch):
     assert "reference" in said
     assert f"Report: studies/{folder.name}/report/index.html" in said
     assert re.search(r"^sgs: [+−][\d.]+ points from baseline.*\.$", said, re.MULTILINE)
-    assert re.search(r"baseline: accuracy [\d.]+ % on training images, [\d.]+ % on validation images\.", said)
+    assert re.search(r"baseline: accuracy [\d.]+ % on training images, [\d.]+ % on validation images\.\n", said)
+    assert re.search(r"^baseline is (clearly|hardly) better on training images", said, re.MULTILINE)
     text = (folder / "report/report.md").read_text()
     assert "Measured: 2 epochs per run, evaluated after the last one on the test images of the data set." in text
     assert "Scalings over depth and time" in text

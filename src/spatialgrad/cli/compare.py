@@ -46,6 +46,8 @@ RUN_SECONDS = 10.0
 SMALL_MODEL = {"model.name": "vgg11-linear", "model.width": 0.25}
 SMALL_IMAGES = {"data.image_size": 64, "data.batch_size": 64, "data.cutout": 0, "optimizer.lr": 0.05}
 SHIPPED = {"data.name": "fashion-mnist-mini", "data.image_size": 32, "data.cutout": 0, "optimizer.lr": 0.05}
+CLEAR_GAP = 5.0
+"""Points by which plain training is better on training images where scaling has helped; see docs/results.md."""
 NAMED = ("model.name", "model.width", "data.name", "data.image_size", "data.batch_size", "data.cutout", "optimizer.lr")
 """Fields whose defaults depend on the command line, and that a repeated command therefore names."""
 
@@ -247,6 +249,8 @@ def show_verdict(folder: Path) -> None:
         if train is not None and test is not None:
             shown = f"{arm.label}: {metric} {train:.2f} % on training images, {test:.2f} % on validation images."
             console.print(shown, soft_wrap=True, markup=False)
+            if arm is reference:
+                console.print(fit_verdict(arm.label, train, test), soft_wrap=True, markup=False)
 
 
 def verdict(method: str, reference: str, comparison: Comparison) -> str:
@@ -259,6 +263,19 @@ def verdict(method: str, reference: str, comparison: Comparison) -> str:
     says = "better" if comparison.better else "worse" if comparison.worse else "no clear difference"
     interval = f"{signed(comparison.low)} to {signed(comparison.high)}"
     return f"{difference}, 95 % interval {interval} ({comparison.n} seeds): {says}."
+
+
+def fit_verdict(label: str, train: float, test: float) -> str:
+    """Whether a training is long enough to judge scaling by it, from its metric in per cent."""
+    if train - test >= CLEAR_GAP:
+        return (
+            f"{label} is clearly better on training images. All clear gains of scaling so far were found in such "
+            "trainings, though not every one of them gained."
+        )
+    return (
+        f"{label} is hardly better on training images. No clear gain of scaling has been found so far in such "
+        "trainings: compare again with more --minutes or --epochs before you decide."
+    )
 
 
 def _last(study: StudyResults, arm: ArmResults, split: str) -> float | None:
