@@ -156,9 +156,7 @@ def test_minutes_are_planned_from_measured_steps(command, tmp_path, monkeypatch)
     assert [job.config for job in launched[1].jobs] == [job.config for job in plan.jobs]
 
 
-@pytest.mark.parametrize(
-    ("train", "words"), [(75.0, "clearly better"), (72.0, "hardly better"), (60, "hardly better")]
-)
+@pytest.mark.parametrize(("train", "words"), [(75.0, "clearly better"), (72.0, "hardly better"), (60, "hardly better")])
 def test_the_verdict_on_the_fit(train, words):
     assert f"baseline is {words} on training images" in fit_verdict("baseline", train, 70.0)
 

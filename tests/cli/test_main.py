@@ -14,7 +14,7 @@ from rich.console import Console
 
 from spatialgrad import __version__
 from spatialgrad.cli import terminal
-from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS
+from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS, _quiet_interrupts
 from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.cli.terminal import Rows, program
 from spatialgrad.studies.archive import open_study
@@ -316,6 +316,16 @@ def test_ctrl_c_in_the_first_seconds_is_quiet(delay, tmp_path):
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in error
     assert len(error.splitlines()) <= 1
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    """As for a command that a script starts with `&`."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _quiet_interrupts():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _has_started(pid):

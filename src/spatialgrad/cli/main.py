@@ -114,6 +114,9 @@ def _quiet_interrupts() -> Iterator[None]:
             frame = frame.f_back
         raise KeyboardInterrupt
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for `command &` in a script
+        yield
+        return
     try:
         before = signal.signal(signal.SIGINT, end)
     except ValueError:  # not in the main thread, which gets the signals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -156,7 +157,9 @@ def show_answer(folder: Path, config: TrainConfig) -> float:
     ks = dict(zip(ks_of(study.record), study.arms, strict=True))
     verdict = judge({k: arm.values for k, arm in ks.items()}, config.scaling.k)
     if verdict is None:
-        raise ConfigError(f"{folder} has no results to compare; see spatialgrad study status {folder}")
+        raise ConfigError(
+            f"{folder} has no results to compare; see spatialgrad study status {shlex.quote(str(folder))}"
+        )
     path = best_file(folder, SEARCH)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"values": {FIELD: verdict.best.k}, "value": verdict.best.summary.mean / 100})
