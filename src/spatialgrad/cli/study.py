@@ -85,7 +85,7 @@ def study_run(
     changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}
     if root is not None:
         changes["data.root"] = root.resolve()
-    folder = STUDIES / f"{name}-{scale}" if out is None else out
+    folder = STUDIES / f"{study.name}-{scale}" if out is None else out
     plan = make_plan(study, scale, folder, num_seeds=seeds, only=only, changes=changes, note=note)
     launch.run(plan, machine, archive=archive)
 
