@@ -59,6 +59,7 @@ class Augmentation:
 
 CIFAR = Augmentation(crop_padding=4, flip=True)
 """Crop with padding 4 and flip; the paper's appendix adds `cutout=16`."""
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET = Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.06, contrast=0.06, saturation=0.06)
 """Random resized crop, flip and colour jitter."""
 

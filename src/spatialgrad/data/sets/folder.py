@@ -15,8 +15,7 @@ from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, stem
 from spatialgrad.data.files.images import SUFFIXES
 from spatialgrad.data.files.listing import FileList, find_files, hidden
-from spatialgrad.data.registry import FOLDER
-from spatialgrad.data.source import Progress, Source, get_command
+from spatialgrad.data.registry import FOLDER, Progress, Source, get_command
 from spatialgrad.data.splits import FileSplit, stratified_indices
 
 logger = logging.getLogger(__name__)
@@ -181,31 +180,27 @@ class _Tree:
 def source(name: str) -> Source:
     """The source of `folder:PATH`, where PATH is a folder or an archive."""
     path = Path(name.removeprefix(FOLDER)).expanduser()
-    readable_as_it_is = path.name.endswith(".tar") or not is_archive(path)
-
-    def extracted(root: Path) -> Path:
-        return root / stem(path)
-
-    def places(root: Path) -> list[Path]:
-        if readable_as_it_is:
-            # A relative path may also be one below the folder of the data sets; an absolute one stays as it is.
-            return [path, root / path]
-        return [extracted(root)]
+    compressed = is_archive(path) and not path.name.endswith(".tar")
+    # A relative path may also be one below the folder of the data sets; an absolute one stays as it is.
+    places = [stem(path)] if compressed else [path.absolute(), path]
 
     def missing(root: Path) -> str:
-        if not readable_as_it_is:
-            return f"{path} is compressed, and {extracted(root)} does not exist.\nExtract it: {get_command(name, root)}"
+        if compressed:
+            return (
+                f"{path} is compressed, and {root / stem(path)} does not exist.\nExtract it: {get_command(name, root)}"
+            )
+        looked_at = " and ".join(dict.fromkeys(str(root / place) for place in places))
         return (
-            f"{' and '.join(dict.fromkeys(map(str, (path.absolute(), root / path))))} not found, the PATH of --dataset "
-            f"{name}.\nIt must be a folder or a tar archive with images in {LAYOUT}."
+            f"{looked_at} not found, the PATH of --dataset {name}.\n"
+            f"It must be a folder or a tar archive with images in {LAYOUT}."
         )
 
     def fetch(root: Path, progress: Progress) -> Path:
-        if not is_archive(path):
+        if not compressed:
             raise MissingDataError(missing(root))
         progress(f"extracting {path}")
-        extract(path, extracted(root))
-        return extracted(root)
+        extract(path, root / stem(path))
+        return root / stem(path)
 
     return Source(
         name=name,
@@ -213,7 +208,5 @@ def source(name: str) -> Source:
         places=places,
         read=lambda place: read(place, name=name),
         fetch=fetch,
-        manual=lambda root: f"put images into {path}/train/<class>/ and {path}/val/<class>/",
-        repair=lambda place: "",
         missing=missing,
     )

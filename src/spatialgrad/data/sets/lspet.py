@@ -32,7 +32,7 @@ from spatialgrad.data.pose import (
     limbs_along,
     within_images,
 )
-from spatialgrad.data.source import Source
+from spatialgrad.data.registry import Source
 
 NUM_PUBLISHED = 10_000
 ANNOTATIONS = "joints.mat"
@@ -123,9 +123,8 @@ def _check_numbers(files: FileList, annotated: int, place: Path) -> None:
 SOURCE = Source(
     name="lspet",
     description="10,000 images of athletes, 14 joints, as images/im00001.jpg, ... and joints.mat",
-    places=lambda root: [root / "lspet", root / "lspet_dataset", root / "lspet.tar"],
+    places=["lspet", "lspet_dataset", "lspet.tar"],
     read=read,
-    fetch=None,
-    manual=lambda root: f"extract lspet_dataset.zip of its authors (images/ and joints.mat) into {root / 'lspet'}",
+    manual="extract lspet_dataset.zip of its authors (images/ and joints.mat) into {root}/lspet",
     metric=SKELETON.metric,
 )
