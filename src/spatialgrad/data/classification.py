@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spatialgrad.data.augment import CIFAR, Augmentation, augment, draw, to_device
 from spatialgrad.data.batches import Batch, BatchDataset, Pass, Share
-from spatialgrad.data.files.images import SquareCrop, crop_square
+from spatialgrad.data.files.images import crop_centre, random_crop
 from spatialgrad.data.rng import generator_for
 from spatialgrad.data.splits import MemorySplit, S
 
@@ -77,9 +77,14 @@ class ImageDataset(BatchDataset[Augmentation], Generic[S]):
                 raise ValueError("random resized crops are for images in files; use crop_padding for images in memory")
             rows = to_device(indices, split.images.device)
             return split.images[rows], split.labels[rows]
-        # Each random crop is drawn from its own generator: neither the workers nor their order matter.
-        crop = SquareCrop(size=self.image_size, area=area, seed=run.seed, epoch=run.epoch)
-        images = [crop_square(split.decode(index), crop, index) for index in indices.tolist()]
+        images = []
+        for index in indices.tolist():
+            if area is None:
+                images.append(crop_centre(split.decode(index), self.image_size))
+            else:
+                # Each crop is drawn from its own generator: neither the workers nor their order matter.
+                generator = generator_for("resized crop", run.seed, run.epoch, index)
+                images.append(random_crop(split.decode(index), self.image_size, area, generator))
         return torch.stack(images), split.labels[indices]
 
     def finish(self, run: Pass[Augmentation], share: Share, images: Tensor, *targets: Tensor) -> Batch:

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from spatialgrad.data.batches import BatchDataset
-from spatialgrad.data.files.images import decode, to_tensor
+from spatialgrad.data.files.images import decode
 from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.rng import generator_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-class Labels(Sized, Protocol):
-    """The labels of a split that are read one by one, such as masks in files."""
-
-    def __getitem__(self, index: int, /) -> Tensor:
-        """The label of an image, or those of its pixels."""
-        ...
-
-    def select(self, indices: Tensor) -> Self:
-        """The labels at `indices`, in that order."""
-        ...
-
-    def content(self) -> list[Tensor | FileList]:
-        """What they consist of."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,47 +82,35 @@ class MemorySplit:
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
 
-L = TypeVar("L", bound="Tensor | Labels")
-
-
 @dataclass(frozen=True, eq=False)
-class FileSplit(Generic[L]):
+class FileSplit:
     """Images in files, decoded when they are needed.
 
     Attributes:
         files: The image files.
-        labels: The class of every image, int64 of shape (number,), or the masks of the images.
+        labels: The class of every image, int64 of shape (number,).
     """
 
     files: FileList
-    labels: L
+    labels: Tensor
 
     def __len__(self) -> int:
         return len(self.files)
 
     def content(self) -> list[Tensor | FileList]:
         """What it consists of."""
-        return [self.files, *([self.labels] if isinstance(self.labels, Tensor) else self.labels.content())]
-
-    def name(self, index: int) -> str:
-        """The file of image `index`."""
-        return self.files.name(index)
+        return [self.files, self.labels]
 
     def decode(self, index: int) -> Image:
         """Image `index`, in RGB."""
         return decode(self.files.read(index), self.files.name(index))
 
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Image `index`, uint8 of shape (3, height, width), and its label."""
-        return to_tensor(self.decode(index)), self.labels[index]
-
-    def select(self, indices: Tensor) -> FileSplit[L]:
+    def select(self, indices: Tensor) -> FileSplit:
         """The images at `indices`, in that order."""
-        labels = self.labels[indices] if isinstance(self.labels, Tensor) else self.labels.select(indices)
-        return FileSplit(self.files.select(indices.numpy()), cast("L", labels))
+        return FileSplit(self.files.select(indices.numpy()), self.labels[indices])
 
 
-S = TypeVar("S", MemorySplit, FileSplit[Tensor])
+S = TypeVar("S", MemorySplit, FileSplit)
 """The training or the test images of a data set for classification."""
 D = TypeVar("D", bound=BatchDataset[Any])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import SquareCrop, crop_box, crop_centre, crop_square, decode
+from spatialgrad.data.files.images import crop_box, crop_centre, decode, random_crop
 from support.data_files import image_bytes
 
 CROP = SquareCrop(size=32, area=(0.08, 1.0), seed=1, epoch=2)
