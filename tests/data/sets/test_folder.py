@@ -45,7 +45,7 @@ def test_classes_are_the_folders_in_the_order_of_their_names(tree, caplog):
     assert data.description == "pets, 3 classes"
     assert (data.image_size, data.channels) == (224, 3)
     assert data.augmentation.resized_crop == (0.08, 1.0)
-    assert data.train.name(7) == str(tree / "train" / "dog" / "dog_1.JPEG")
+    assert data.train.files.name(7) == str(tree / "train" / "dog" / "dog_1.JPEG")
     assert not caplog.records
     images, _ = next(iter(eval_batches(data, 2)))
     assert images.shape == (2, 3, 224, 224)
