@@ -166,8 +166,3 @@ def test_grey_images_have_no_colours_to_jitter():
 def test_a_config_that_makes_no_sense_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Augmentation(**fields)
-
-
-def test_draws_of_another_batch_are_refused():
-    with pytest.raises(ValueError, match="8 rows of random numbers for 16 images"):
-        augment(_images(), Augmentation(), _draws(8), mean=MEAN, std=STD)

@@ -106,8 +106,6 @@ def augment(
     Returns:
         float32 of the same shape, on the same device.
     """
-    if len(draws.uniform) != len(images):
-        raise ValueError(f"{len(draws.uniform)} rows of random numbers for {len(images)} images")
     u = to_device(draws.uniform, images.device)
     if augmentation.crop_padding:
         images = shifted_crop(images, augmentation.crop_padding, u[:, 0], u[:, 1])

@@ -35,19 +35,16 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One rank's part of a batch.
-
-    Attributes:
-        batch: Number of the batch in its epoch.
-        batch_size: Images in the whole batch, over all ranks.
-        first: Position of the part's first image in the whole batch.
-        indices: Indices of the part's images in their split.
-    """
+    """One rank's part of a batch."""
 
     batch: int
+    """Number of the batch in its epoch."""
     batch_size: int
+    """Images in the whole batch, over all ranks."""
     first: int
+    """Position of the part's first image in the whole batch."""
     indices: Tensor
+    """Indices of the part's images in their split."""
 
 
 @dataclass(frozen=True, kw_only=True)
