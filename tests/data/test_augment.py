@@ -5,7 +5,17 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from spatialgrad.data.augment import IMAGENET, Augmentation, Draws, augment, cut_out_, draw, normalize, shifted_crop
+from spatialgrad.data.augment import (
+    IMAGENET,
+    Augmentation,
+    Draws,
+    augment,
+    constant,
+    cut_out_,
+    draw,
+    normalize,
+    shifted_crop,
+)
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 # Exact in binary, so that a jitter or a crop alone can be read back from the result.
@@ -166,3 +176,7 @@ def test_grey_images_have_no_colours_to_jitter():
 def test_a_config_that_makes_no_sense_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Augmentation(**fields)
+
+
+def test_means_are_moved_to_a_device_once():
+    assert constant((0.5, 0.4), torch.device("cpu")) is constant((0.5, 0.4), torch.device("cpu"))

@@ -23,7 +23,7 @@ from spatialgrad.data import (
     steps_per_epoch,
     train_batches,
 )
-from spatialgrad.data.batches import batch_bounds, count_workers, epoch_order, rank_bounds
+from spatialgrad.data.batches import Pass, batch_bounds, count_workers, epoch_order, rank_bounds
 from spatialgrad.data.pose import PoseAugmentation
 from spatialgrad.data.rng import generator_for
 from spatialgrad.data.warp import Geometry
@@ -123,6 +123,19 @@ def test_the_same_seed_and_epoch_give_the_same_batches(dataset):
     assert not _same(first, _epoch(dataset, seed=4))
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_image_is_augmented_anew_for_every_seed_epoch_and_index(kind, datasets):
+    def read(seed, epoch):
+        run = Pass(split="train", training=True, augmentation=_augmentation(datasets[kind]), seed=seed, epoch=epoch)
+        return datasets[kind].read(run, torch.tensor([5, 5, 6]))[0]
+
+    first, again, other = read(1, 2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    for seed, epoch in ((2, 2), (1, 3)):
+        assert not torch.equal(first, read(seed, epoch)[0])
+
+
 def test_an_epoch_can_be_entered_at_any_batch(dataset):
     whole = _epoch(dataset)
     assert steps_per_epoch(dataset, 8) == len(whole)
@@ -144,12 +157,13 @@ def test_ranks_together_see_what_one_process_sees(dataset):
 @pytest.mark.parametrize("kind", ["folder", "camvid", "cityscapes", "lspet"])
 def test_the_number_of_workers_changes_nothing(kind, datasets):
     dataset = datasets[kind]
-    loader, augmentation = Loader(dataset, workers=3), _augmentation(dataset)
+    loader, augmentation, state = Loader(dataset, workers=3), _augmentation(dataset), torch.get_rng_state()
     for epoch, start in ((4, 0), (5, 1), (4, 0)):
         found = loader.train_batches(8, seed=3, epoch=epoch, augmentation=augmentation, start=start)
         assert _same(list(found), _epoch(dataset, epoch=epoch)[start:])
         assert _same(list(loader.eval_batches(4)), list(eval_batches(dataset, 4)))
     assert _same(list(loader.train_batches(8, seed=3, epoch=4)), _epoch(dataset, augmentation=None))
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_workers_start_once_and_serve_all_epochs(folder):
