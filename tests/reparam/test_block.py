@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
-from spatialgrad.reparam.branch import BRANCH_NAMES
-from spatialgrad.reparam.kernels import Folded
-from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
+from spatialgrad.reparam.branches import BRANCH_NAMES
+from spatialgrad.reparam.fold import Folded
+from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_
 from support.reparam import METHODS, randomize_, relative
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
@@ -242,12 +242,6 @@ def test_compensating_leaves_the_function_to_all_branches():
         if name != "kxk":
             assert (branch.bn.weight == NEW_BRANCH_STRENGTH).all()
             assert branch.fold().weight.abs().max() > 0
-
-
-def test_strength_needs_a_batch_norm():
-    block = ACB().build(nn.Conv2d(3, 4, 3), None)
-    with pytest.raises(ValueError, match="ends with an affine BatchNorm"):
-        set_strength_(block.branches["kxk"], 1.0)
 
 
 def test_mixed_up_checkpoints_say_so():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, Branches, DyRep, QARepVGG, RepOpt, RepVGG, merge, reparameterize_
-from spatialgrad.reparam.branch import BRANCH_NAMES
+from spatialgrad.reparam.branches import BRANCH_NAMES
 from spatialgrad.reparam.geometry import memory_format_of
 from support.reparam import randomize_, relative
 
