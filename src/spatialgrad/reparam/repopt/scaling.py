@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class RepOptScaling:
         self.scales = dict(scales)
         root, optimizers = unwrap_model(model), unwrap_optimizers(optimizer)
         squares = repopt_multipliers(root, self.scales)  # first, because it refuses scales of another model
-        settings: dict[str, Any] = {"measure": None, "include": self._has_scales}
+        settings: dict[str, Any] = {"measure": None, "include": partial(_is_one_of, frozenset(scales))}
         self._sgs = SpatialGradientScaling(model, optimizers, **settings)
         place, skipped = self._sgs.apply, self._sgs.skipped
         missing = sorted(set(self.scales) & set(skipped))
@@ -63,9 +64,6 @@ class RepOptScaling:
         if self.power == 1:
             self._sgs = SpatialGradientScaling(model, optimizers, apply="both", **settings)
         self._sgs.set_scalings(squares if self.power == 2 else repopt_multipliers(root, self.scales, power=1))
-
-    def _has_scales(self, name: str, module: nn.Module) -> bool:
-        return name in self.scales
 
     def attach(self, optimizer: Any) -> None:
         """Multiply whenever this optimizer steps, and no other."""
@@ -96,3 +94,7 @@ class RepOptScaling:
         where = "on the gradient" if self.power == 2 else "on gradient and update"
         attached = repr(self._sgs).rpartition("attached to ")[2]
         return f"RepOptScaling({len(self.scales)} convolutions, power {self.power}, {where}, attached to {attached}"
+
+
+def _is_one_of(names: frozenset[str], name: str, module: nn.Module) -> bool:
+    return name in names
