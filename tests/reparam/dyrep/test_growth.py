@@ -50,32 +50,22 @@ def all_but_kxk(block):
 def test_growing_keeps_the_function_in_both_modes(data, images):
     model = trained(data)
     expected, in_training = evaluate(model, images), copy.deepcopy(model).train()(images)
-    weight = model.res.weight
+    weight, before = model.res.weight, model.res.weight.detach().clone()
     block = grow_(model, model.res, seed=0, data=data)
     assert model.res is block
     assert list(block.branches) == ["kxk", "1x1", "1xk", "kx1", "1x1_kxk", "1x1_avg", "identity"]
     assert core(block).weight is weight
     assert type(model.res_bn) is nn.BatchNorm2d
     assert relative(expected, evaluate(model, images)) < 1e-5
+    # The full branch has given up what the new ones contribute.
+    others = {name: branch for name, branch in block.named_branches() if name != "kxk"}
+    contribution = sum(branch.fold().weight for branch in others.values())
+    assert contribution.abs().max() > 1e-4
+    torch.testing.assert_close(weight.double(), before.double() - contribution, atol=1e-5, rtol=0)
+    assert all((branch.bn.weight == 0.01).all() for branch in others.values())
     assert relative(in_training, model.train()(images)) < 0.05
-
-
-def test_the_full_branch_gives_up_what_the_new_ones_contribute(data):
-    model = trained(data)
-    before = model.res.weight.detach().clone()
-    block = grow_(model, model.res, seed=0, data=data)
-    others = sum(branch.fold().weight for name, branch in block.named_branches() if name != "kxk")
-    assert others.abs().max() > 1e-4
-    torch.testing.assert_close(core(block).weight.double(), before.double() - others, atol=1e-5, rtol=0)
-    for name, branch in block.named_branches():
-        if name != "kxk":
-            torch.testing.assert_close(branch.bn.weight, torch.full_like(branch.bn.weight, 0.01))
-
-
-def test_shapes_decide_about_the_branches(data):
-    model = trained(data)
-    assert "identity" not in grow_(model, model.stem, seed=0, data=data).branches
-    assert "identity" not in grow_(model, model.down, seed=0, data=data).branches
+    for conv in (model.stem, model.down):  # of other shapes
+        assert "identity" not in grow_(model, conv, seed=0, data=data).branches
 
 
 def test_growth_nests_and_merges(data, images):

@@ -95,9 +95,7 @@ def test_the_target_learns_what_the_block_learns(pair, scales, nesterov, weight_
 
 def test_without_multipliers_it_learns_something_else(pair, scales):
     block, target = pair
-    ones = {
-        name: LayerScales(*(None if s is None else torch.ones_like(s) for s in layer)) for name, layer in scales.items()
-    }
+    ones = {name: LayerScales(*(s if s is None else s**0 for s in layer)) for name, layer in scales.items()}
 
     def sgd(model):
         return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -244,22 +242,3 @@ def test_a_state_of_other_scales_is_refused(scales):
         scaling.load_state_dict(state)
     scaling.detach()
     assert "detached" in repr(scaling)
-
-
-def test_accumulation_makes_no_difference(pair, scales):
-    _, target = pair
-    x, y = torch.randn(8, 3, 8, 8, dtype=torch.float64), torch.randint(0, 5, (8,))
-
-    def steps(model, halves):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        RepOptScaling(model, optimizer, scales)
-        model.eval()  # BatchNorm would see other batches
-        for _ in range(3):
-            optimizer.zero_grad()
-            for part in (slice(0, 4), slice(4, 8)) if halves else (slice(0, 8),):
-                (F.cross_entropy(model(x[part]), y[part]) * (0.5 if halves else 1)).backward()
-            optimizer.step()
-        return model
-
-    whole, parts = (steps(copy.deepcopy(target), halves) for halves in (False, True))
-    assert difference(whole, parts) < 1e-12

@@ -157,6 +157,7 @@ def test_a_copy_of_everything_is_multiplied_as_the_original(power, how):
 
 # Two processes
 
+MICRO_BATCHES = 2  # per step of each process
 needs_shards = pytest.mark.skipif(
     not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards on GPUs only, as 2.6 does"
 )
@@ -179,14 +180,14 @@ def weights_of(model):
     return {name.removeprefix("module."): value.detach().clone() for name, value in whole.items()}
 
 
-def train(how, power, accumulate):
+def train(how, power):
     """Steps with each process's own half of the data; the whole weights."""
     model, optimizer = build(power, how)
     scaling = RepOptScaling(model, optimizer, some_scales())
     for step in range(3):
         optimizer.zero_grad()
-        for micro in range(accumulate):
-            last = micro == accumulate - 1
+        for micro in range(MICRO_BATCHES):
+            last = micro == MICRO_BATCHES - 1
             if how == "fully_shard":
                 model.set_requires_gradient_sync(last)
             with model.no_sync() if how == "ddp" and not last else contextlib.nullcontext():
@@ -203,14 +204,14 @@ def train(how, power, accumulate):
 @pytest.mark.timeout(200)
 @every_power
 @pytest.mark.parametrize("how", ["ddp", pytest.param("fully_shard", marks=needs_shards)])
-def test_training_is_that_of_one_process_with_all_data(ranks, how, power, accumulate=2):
-    first, second = ranks.values(train, how, power, accumulate)
+def test_training_is_that_of_one_process_with_all_data(ranks, how, power):
+    first, second = ranks.values(train, how, power)
     assert same_matrices(first, second)
 
     model, optimizer = build(power)
     for step in range(3):
         optimizer.zero_grad()
-        for micro in range(accumulate):
+        for micro in range(MICRO_BATCHES):
             for rank in range(2):
                 (loss_of(model, images(seed=100 * step + 10 * micro + rank)) / 2).backward()
         multiplied_step_by_hand_(model, optimizer, power)
