@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
-from spatialgrad.reparam.branches import BRANCH_NAMES
+from spatialgrad.reparam.branches import BRANCH_NAMES, ConvBranch
 from spatialgrad.reparam.fold import Folded
+from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_
 from support.reparam import METHODS, randomize_, relative
 
@@ -162,6 +163,15 @@ def test_branches_without_bias_merge_into_a_convolution_without_bias():
     for bias in (False, True):
         block = random_block(METHODS["branches"], nn.Conv2d(2, 2, 3, bias=bias))
         assert (block.to_conv().bias is not None) == bias
+
+
+def test_a_batch_norm_without_a_bias_merges_into_one():
+    """In a block of a user's own: those of the package always have a branch with an affine BatchNorm."""
+    conv, bn = nn.Conv2d(2, 2, 3, bias=False), nn.BatchNorm2d(2, affine=False)
+    geometry = ConvGeometry.of(conv)
+    block = randomize_(BranchedConv2d(geometry, {"kxk": ConvBranch.around(conv, geometry, bn)}, method="own")).eval()
+    x = torch.randn(2, 2, 6, 6)
+    assert relative(block(x), block.to_conv()(x)) < 1e-5
 
 
 def test_merged_convolutions_keep_dtype_mode_and_freezing():

@@ -4,13 +4,20 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
+from spatialgrad.reparam.block import (
+    BranchedConv2d,
+    Reparameterization,
+    UnsupportedLayerError,
+    branched,
+    outer_modules,
+)
 from spatialgrad.reparam.bn_tracing import following_batch_norms
 from spatialgrad.reparam.branches import ConvBranch
+from spatialgrad.reparam.merging import default_tolerance, evaluate_block, largest_difference, probe_for
 from spatialgrad.reparam.preserve import bypassed, calibrate_, compensate_, make_identity_, set_strength_
 from spatialgrad.reparam.surgery import (
     batch_norms,
@@ -95,10 +102,13 @@ def reparameterize_(
 
     before = list(root.parameters())
     siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
-    kept: list[BranchedConv2d] = []
+    kept: list[tuple[str, BranchedConv2d, Tensor]] = []
     undo: list[tuple[nn.Module, nn.Module]] = []
     for name, conv, bn in layers:
         like, old = bn or nearest_batch_norm(root, conv), list(conv.parameters())
+        # A BatchNorm that stays behind the block tells as much as one that moves into it.
+        keep = _was_trained(bn if config.takes_batch_norm else like) if preserve is None else preserve
+        reference = _output_of(branched(conv, ("kxk",), method=config.name, bn=bn)) if keep else None
         block = config.build(conv, bn, name)
         siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
         if bn is not None:
@@ -106,19 +116,22 @@ def reparameterize_(
             replace_module_(root, bn, undo[-1][0])
         undo.append((block, conv))
         replace_module_(root, conv, block)
-        # A BatchNorm that stays behind the block tells as much as one that moves into it.
-        trained = _was_trained(bn if config.takes_batch_norm else like) if preserve is None else preserve
-        if trained and "kxk" in block.branches:  # others preserve the function by construction
-            kept.append(block)
+        if reference is not None:
+            kept.append((name, block, reference))
 
-    weights = {conv.weight: conv.weight.detach().clone() for _, conv, _ in layers} if data is not None else {}
+    parts = [part for _, conv, bn in layers for part in (conv, bn) if part is not None]
+    values = {parameter: parameter.detach().clone() for part in parts for parameter in part.parameters()}
     try:
-        _preserve_(root, kept, {bn for _, _, bn in layers}, data, batches, forward)
+        # Others than these preserve their function by construction.
+        blocks = [block for _, block, _ in kept if "kxk" in block.branches]
+        _preserve_(root, blocks, {bn for _, _, bn in layers}, data, batches, forward)
+        for name, block, reference in kept:
+            _check_preserved(f"{config.name} in place of {name!r}", block, reference)
     except BaseException:
         for new, replaced in undo:
             replace_module_(root, new, replaced)
-        for weight, value in weights.items():
-            weight.data.copy_(value)
+        for parameter, value in values.items():
+            parameter.data.copy_(value)
         raise
     if torch_optimizer is not None:
         hand_over_(torch_optimizer, root, before=before, siblings=siblings)
@@ -191,6 +204,20 @@ def _check_held(layers: Iterable[_Layer], optimizer: Optimizer) -> None:
         raise ValueError(
             f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the optimizer that does, or leave "
             "the layers out with include=."
+        )
+
+
+def _output_of(block: BranchedConv2d) -> Tensor:
+    return evaluate_block(block, probe_for(block))[0]
+
+
+def _check_preserved(what: str, block: BranchedConv2d, reference: Tensor) -> None:
+    output, size = evaluate_block(block, probe_for(block))
+    difference = largest_difference(reference, output, size)
+    if not difference.relative <= default_tolerance(reference.dtype):  # also for NaN
+        raise RuntimeError(
+            f"{what} changed the output by {difference}. The layer's weights or BatchNorm statistics may be too "
+            "extreme for this precision."
         )
 
 

@@ -97,9 +97,9 @@ def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance
     layers: dict[str, Difference] = {}
     replacements: dict[int, Any] = {}
     for name, block in named_blocks(root):
-        conv, probe = block.to_conv(), _probe(block)
-        reference, size = _evaluate(block, probe)
-        layers[name] = _difference(reference, conv(probe), size)
+        conv, probe = block.to_conv(), probe_for(block)
+        reference, size = evaluate_block(block, probe)
+        layers[name] = largest_difference(reference, conv(probe), size)
         _check(f"the merged {block.method} block {name!r}", layers[name], reference.dtype, tolerance)
         replacements[id(block)] = conv
     # The copy takes the convolutions instead of the blocks, so no branch is ever copied.
@@ -107,7 +107,7 @@ def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance
     whole = None
     if example_inputs is not None:
         reference = _outputs(copy.deepcopy(root), example_inputs)
-        whole = _difference(reference, _outputs(copy.deepcopy(merged), example_inputs))
+        whole = largest_difference(reference, _outputs(copy.deepcopy(merged), example_inputs))
         _check("the merged model", whole, reference.dtype, tolerance)
     report = MergeReport(layers=layers, model=whole)
     logger.info("%s", report)
@@ -123,8 +123,7 @@ def _outputs(model: nn.Module, inputs: Any) -> Tensor:
 
 
 def _check(what: str, difference: Difference, dtype: torch.dtype, tolerance: float | None) -> None:
-    if tolerance is None:
-        tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}.get(dtype, 0.1)
+    tolerance = default_tolerance(dtype) if tolerance is None else tolerance
     if not difference.relative <= tolerance:  # also for NaN
         raise MergeError(
             f"The output of {what} differs by {difference}, more than {tolerance:.0e}. Non-finite weights or "
@@ -132,7 +131,12 @@ def _check(what: str, difference: Difference, dtype: torch.dtype, tolerance: flo
         )
 
 
-def _evaluate(block: BranchedConv2d, x: Tensor) -> tuple[Tensor, float]:
+def default_tolerance(dtype: torch.dtype) -> float:
+    """Return the largest relative difference that rounding in this precision may cause."""
+    return {torch.float64: 1e-8, torch.float32: 1e-3}.get(dtype, 0.1)
+
+
+def evaluate_block(block: BranchedConv2d, x: Tensor) -> tuple[Tensor, float]:
     """Return the output of a block in evaluation mode, and the largest absolute value in any branch.
 
     Rounding errors are relative to the latter: branches may cancel, for example to the zeros of a residual that is
@@ -143,7 +147,7 @@ def _evaluate(block: BranchedConv2d, x: Tensor) -> tuple[Tensor, float]:
         return block(x), max(sizes, default=0.0)
 
 
-def _difference(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
+def largest_difference(reference: Tensor, other: Tensor, size: float = 0.0) -> Difference:
     """Return the largest difference between two tensors, relative to `size` or the largest value of the first."""
     if reference.shape != other.shape:
         return Difference(float("inf"), float("inf"))
@@ -153,7 +157,7 @@ def _difference(reference: Tensor, other: Tensor, size: float = 0.0) -> Differen
     return Difference(absolute, absolute / size if size else absolute)
 
 
-def _probe(block: BranchedConv2d) -> Tensor:
+def probe_for(block: BranchedConv2d) -> Tensor:
     """Return a random input for a block, large enough for a few output pixels and all borders."""
     geometry, like = block.geometry, next(block.parameters())
     left, right, top, bottom = geometry.pads

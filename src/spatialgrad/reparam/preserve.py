@@ -33,8 +33,11 @@ def set_strength_(branch: Branch, strength: float) -> None:
 def compensate_(block: BranchedConv2d) -> None:
     """Give all other branches a small strength and subtract their contribution from `kxk`, in place.
 
-    Afterwards, all branches together compute what the `kxk` branch alone computed before.
+    Afterwards, all branches together compute what the `kxk` branch alone computed before, without its scale.
     """
+    full = cast("ConvBranch", block.branches["kxk"])
+    if full.scale is not None:
+        cast("nn.Conv2d", full.conv).weight.div_(full.scale.view(-1, 1, 1, 1))
     for name, branch in block.named_branches():
         if name != "kxk":
             if branch.bn is not None:
