@@ -140,7 +140,7 @@ class TestDamagedFiles:
         (finished / ORIGIN / "seed0/config.json").write_bytes(content)
         outcome, executor = again(finished)
         assert executor.order == []
-        assert "config.json" in outcome.blocked[finished / ORIGIN / "seed0"]
+        assert "config.json" in outcome.failed[finished / ORIGIN / "seed0"]
         assert "config.json" in status_of(finished)
 
     def test_a_failure_is_tried_again(self, finished, content):
@@ -159,9 +159,9 @@ class TestDamagedFiles:
         assert BEST in status_of(finished)
         (finished / TUNED / "seed0/result.json").unlink()
         outcome, _ = again(finished)
-        assert BEST in outcome.blocked[finished / TUNED / "seed0"]
+        assert BEST in outcome.failed[finished / TUNED / "seed0"]
         best.unlink()
-        assert not again(finished)[0].blocked
+        assert not again(finished)[0].failed
         assert json.loads(best.read_text())["values"] == chosen
 
     def test_the_study_itself(self, finished, content):

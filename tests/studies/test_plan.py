@@ -81,7 +81,7 @@ def test_a_part_of_a_study_remembers_what_it_leaves_out(tmp_path):
     # Planned by two commands at once.
     other = make_plan(study, "pocket", tmp_path / "other", only=["dbb", "dyrep"]).record
     joined = other.joined(make_plan(study, "pocket", tmp_path / "another", only=["dbb", "sgs"]).record)
-    assert (joined.only, joined.omitted) == (("dbb", "dyrep", "sgs"), ("Fashion-MNIST · Origin",))
+    assert (joined.only, joined.omitted) == (("dbb", "sgs", "dyrep"), ("Fashion-MNIST · Origin",))
     assert [arm.label for arm in joined.arms] == ["DBB", "DyRep", "SGS (ours)"]
     # As in the study's table, whatever was planned first.
     assert [arm.label for arm in other.joined(first).arms] == ["Origin", "DBB", "DyRep"]

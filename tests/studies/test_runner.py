@@ -123,8 +123,8 @@ def test_arms_that_need_what_has_failed_are_named(tmp_path):
 
     outcome, executor = run_here(replace(tiny_study(), arms=arms), tmp_path)
     assert len(executor.order) == 1
-    assert list(outcome.blocked) == [tmp_path / "runs/vgg-fine-tuned/seed0"]
-    assert "its backbone in" in next(iter(outcome.blocked.values()))
+    assert list(outcome.failed) == [tmp_path / f"runs/vgg-{name}/seed0" for name in ("backbone", "fine-tuned")]
+    assert "its backbone in" in outcome.failed[tmp_path / "runs/vgg-fine-tuned/seed0"]
 
 
 def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):
@@ -135,8 +135,8 @@ def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):
         return (replace(search, grid={"scaling.alpha": (0.8, 5.0), "optimizer.lr": (1e30,)}),)
 
     outcome, _ = run_here(replace(study, searches=searches), tmp_path, only=["tuned"])
-    assert len(outcome.failed) == 2
-    assert list(outcome.blocked.values()) == ["every point of the search alpha failed"]
+    assert len(outcome.failed) == 3
+    assert list(outcome.failed.values())[-1] == "every point of the search alpha failed"
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
@@ -145,7 +145,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
     outcome, executor = run_here(study, tmp_path)
-    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in outcome.blocked[folder]
+    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in outcome.failed[folder]
     assert folder not in executor.order
     assert len(outcome.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back
@@ -186,7 +186,7 @@ def test_a_refused_config_is_not_tried_with_further_seeds(tmp_path):
                                  console=heard)  # fmt: skip
     assert len(outcome.finished) == 6
     assert sum(folder.parent.name == "lost" for folder in executor.order) == 1
-    assert [*outcome.failed, *outcome.blocked] == [tmp_path / f"runs/lost/seed{seed}" for seed in range(3)]
+    assert list(outcome.failed) == [tmp_path / f"runs/lost/seed{seed}" for seed in range(3)]
     assert "lost · seed 2: FAILED: not started: as lost · seed 0: no images" in heard.file.getvalue()
 
 

@@ -57,7 +57,7 @@ class Scripted:
 
     def cancel(self, folder):
         self.cancelled.append(folder)
-        self.running[1].set_result(Ended(folder=folder, exit_code=143))
+        self.running[1].set_result(Ended(exit_code=143))
 
     def close(self):
         pass
@@ -69,10 +69,10 @@ class Scripted:
         folder, future = self.running
         epoch = Run.open(folder).epoch
         if (code := self.codes.get(len(self.started) - 1)) is not None:
-            future.set_result(Ended(folder=folder, exit_code=code, message="it broke"))
+            future.set_result(Ended(exit_code=code, message="it broke"))
         elif epoch == EPOCHS:
             write_result(folder, quality(self.ks[-1]))
-            future.set_result(Ended(folder=folder, exit_code=0))
+            future.set_result(Ended(exit_code=0))
         else:
             write_epoch(folder, epoch)
 

@@ -92,9 +92,9 @@ class InProcess:
         future = Future()
         try:
             self.train(folder)
-            future.set_result(Ended(folder=folder, exit_code=0))
+            future.set_result(Ended(exit_code=0))
         except TrainError as error:
-            future.set_result(Ended(folder=folder, exit_code=error.exit_code, message=str(error)))
+            future.set_result(Ended(exit_code=error.exit_code, message=str(error)))
         return future
 
     def train(self, folder):
@@ -126,13 +126,13 @@ def write_result(folder, value):
 
 
 def run_here(study, folder, *, executor=None, console=SILENT, stop=None, archive=None, **options):
-    """Plan and run a study in this process; the outcome and the executor."""
+    """Plan and run a study in this process; the jobs as they have ended, and the executor."""
     executor = executor or InProcess()
     plan, reporter = make_plan(study, "pocket", Path(folder), **options), StudyReporter(console)
     jobs = PlanJobs(plan, reporter, archive=archive)
-    reporter.start(len(plan.jobs), len(jobs.outcome.finished))
+    reporter.start(len(plan.jobs), len(jobs.finished))
     run_jobs(jobs, executor, reporter, stop or Stop())
-    return jobs.outcome, executor
+    return jobs, executor
 
 
 def run_quietly(study_options, folder, options):

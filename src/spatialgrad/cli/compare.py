@@ -15,7 +15,7 @@ from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, comma
 from spatialgrad.cli.report import show_report
 from spatialgrad.cli.terminal import terminal
 from spatialgrad.data.registry import DATASETS, FOLDER, is_folder
-from spatialgrad.studies.own.compare import (
+from spatialgrad.studies.compare import (
     COMPARABLE,
     COMPARE,
     LEAST_SEEDS,

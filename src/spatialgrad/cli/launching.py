@@ -61,17 +61,18 @@ class LaunchOptions:
         machine = replace(machine, **changes)
         return replace(machine, threads=self.threads or machine.threads or self._share_of_cores(machine))
 
-    def check_data(self, config: TrainConfig) -> None:
-        """Check the data set before anything is written; no image of class folders is opened.
+    def check_data(self, *configs: TrainConfig) -> None:
+        """Check the data sets of all runs before anything is written; no image of class folders is opened.
 
         Nothing is checked for a cluster, whose machines may have other folders.
 
         Raises:
-            DataError: If it is missing, or class folders hold no images.
+            DataError: If one is missing, or class folders hold no images; the message says how to get it.
         """
-        source, root = find_source(config.data.name), data_root(config.data.root)
-        if self.launcher == "local" and (is_folder(source.name) or source.locate(root) is None):
-            source.load(root)
+        for name, root in dict.fromkeys((config.data.name, config.data.root) for config in configs):
+            source, folder = find_source(name), data_root(root)
+            if self.launcher == "local" and (is_folder(source.name) or source.locate(folder) is None):
+                source.load(folder)
 
     def open(self, machine: MachineConfig) -> Executor:
         """An executor; it is closed by those who run with it.
@@ -100,10 +101,9 @@ class LaunchOptions:
             machine: Theirs, as `within` returns it.
             archive: Folder of archives, to which each finished run is added at once.
         """
-        from spatialgrad.studies.runner import check_data, run_plan
+        from spatialgrad.studies.runner import run_plan
 
-        if self.launcher == "local":
-            check_data(plan)
+        self.check_data(*(job.config for job in plan.jobs))
         run_plan(plan, self.open(machine), processes=self.processes, archive=archive)
 
     def _share_of_cores(self, machine: MachineConfig) -> int | None:

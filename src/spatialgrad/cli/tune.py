@@ -13,7 +13,7 @@ import tyro
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, command_of, flags_of
 from spatialgrad.cli.terminal import Rows, terminal
-from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
+from spatialgrad.studies.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDY, best_file, read_study
 from spatialgrad.studies.tune import (
