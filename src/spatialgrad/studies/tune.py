@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from spatialgrad.data.registry import find_source
+from spatialgrad.studies.compare import described, measured_on
 from spatialgrad.studies.console import StudyReporter, counted
 from spatialgrad.studies.launch import OUTPUT, Ended
-from spatialgrad.studies.compare import described, measured_on
 from spatialgrad.studies.plan import Job
 from spatialgrad.studies.record import STUDY, StudyRecord, read_study
 from spatialgrad.studies.registry import FailedRunsError

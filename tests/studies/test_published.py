@@ -3,7 +3,7 @@
 import pytest
 
 from spatialgrad.studies.paper.figure8_k_search import K
-from spatialgrad.studies.paper.scales import VALIDATION
+from spatialgrad.studies.scales import VALIDATION
 from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.paper.table3_search_methods import AUTOCORRELATION_K, RATIOS
 from spatialgrad.studies.registry import STUDIES, get_study
