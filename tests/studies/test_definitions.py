@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from spatialgrad.models import create_model, model_info
-from spatialgrad.studies.scales import OWN
 from spatialgrad.studies.paper.table5_optimizers import ROWS, with_row
 from spatialgrad.studies.plan import count_runs
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
+from spatialgrad.studies.scales import OWN
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import ConfigError, recipe
 from spatialgrad.train.config import from_dict, to_dict, with_values

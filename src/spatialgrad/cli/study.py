@@ -36,7 +36,7 @@ Only = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")]
 
 
 def study_list() -> None:
-    """List the studies: each is a table or a figure of the paper."""
+    """List the studies: tables and figures of the paper, and questions of our own."""
     terminal().print(describe_all(list_studies()))
 
 
@@ -81,7 +81,7 @@ def study_run(
     """
     study, machine = get_study(name), launch.within(MachineConfig())
     if scale is None:
-        raise ConfigError(f"--scale is missing; choose one:\n  {_scales(study)}")
+        raise ConfigError("\n  ".join(["--scale is missing; choose one:", *_scales(study)]))
     changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}
     if root is not None:
         changes["data.root"] = root.resolve()
@@ -115,14 +115,14 @@ def describe_all(studies: Iterable[Study]) -> RenderableType:
     """All studies: place in the paper, question, and number of runs and duration at each scale."""
     lines = []
     for study in studies:
-        lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {_scales(study)}")
+        lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {' · '.join(_scales(study))}")
     return Text("\n".join(lines))
 
 
-def _scales(study: Study) -> str:
+def _scales(study: Study) -> list[str]:
     """Number of runs and duration at each scale."""
     runs = {scale: counted(count_runs(study, scale), "run") for scale in SCALES}
-    return " · ".join(f"{scale}: {number}, {study.times.get(scale, '?')}" for scale, number in runs.items())
+    return [f"{scale}: {number}, {study.times.get(scale, 'duration unknown')}" for scale, number in runs.items()]
 
 
 def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> RenderableType:

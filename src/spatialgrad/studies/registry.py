@@ -22,7 +22,7 @@ from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
 from spatialgrad.studies.paper.tables7_8_fine_tuning import POSE, SEGMENTATION
 from spatialgrad.studies.record import STUDIES as FOLDER
 from spatialgrad.studies.record import STUDY
-from spatialgrad.studies.study import SCALES, Study
+from spatialgrad.studies.study import SCALES, Study, slug
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.flags import as_config_error, check_name
 from spatialgrad.utils.text import did_you_mean, find_object, is_object_name
@@ -70,6 +70,9 @@ def get_study(name: str) -> Study:
         ConfigError: If the name is unknown; the message suggests the closest one.
     """
     if not is_object_name(name):
+        for study in STUDIES.values():
+            if slug(study.shows).replace("-", "") == slug(name).replace("-", ""):
+                raise ConfigError(f"unknown study {name!r}; {study.shows} of the paper is the study {study.name!r}")
         check_name("study", name, STUDIES)
         return STUDIES[name]
     with as_config_error():
