@@ -1,6 +1,7 @@
 """What every command line shares: names, help, exit codes, Ctrl-C, narrow terminals, versions."""
 
 import io
+import logging
 import platform
 import re
 import signal
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from spatialgrad import __version__
 from spatialgrad.cli import terminal
-from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS, _quiet_interrupts
+from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS, _quiet_interrupts, _warnings_once
 from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.cli.terminal import Rows, program
 from spatialgrad.studies.archive import open_study
@@ -204,7 +205,7 @@ class TestExitCodes:
             ("train --config nothing.toml", "cannot read the config file nothing.toml"),
             ("data get cifar1000", "did you mean 'cifar100'?"),
             ("study run cifer", "did you mean 'cifar'?"),
-            ("study run table1", "unknown study 'table1'"),
+            ("study run table1", "unknown study 'table1'; Table 1 of the paper is the study 'cifar'"),
             ("study run cifar", "--scale is missing; choose one:\n  paper: 40 runs"),
             ("study show cifer", "did you mean 'cifar'?"),
             ("study status cifer", "did you mean 'cifar'?"),
@@ -316,6 +317,14 @@ def test_ctrl_c_in_the_first_seconds_is_quiet(delay, tmp_path):
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in error
     assert len(error.splitlines()) <= 1
+
+
+def test_a_line_is_logged_once_per_command():
+    """A command may read its data set several times; what is logged about it is shown once."""
+    record = logging.LogRecord("spatialgrad.data", logging.WARNING, "", 0, "%d images are held out", (36,), None)
+    for _ in range(2):
+        with _warnings_once():
+            assert [bool(logging.lastResort.filter(record)) for _ in range(3)] == [True, False, False]
 
 
 def test_an_ignored_interrupt_stays_ignored():

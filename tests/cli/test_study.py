@@ -2,10 +2,13 @@
 
 import pytest
 
+from spatialgrad.cli import launching
+from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.studies.archive import open_study
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import get_study
+from spatialgrad.train.config import MachineConfig
 from support.studies import console, registered, run_here, tiny_study
 
 
@@ -97,3 +100,19 @@ def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
     assert "1 damaged" in said
     assert "result.json is damaged" in said
     assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]
+
+
+def test_by_default_every_gpu_has_its_run(monkeypatch):
+    monkeypatch.setattr(launching, "visible_gpus", lambda: list("01234567"))
+    assert LaunchOptions().slots(MachineConfig()) == 8
+    assert LaunchOptions(processes=4).slots(MachineConfig()) == 2
+    assert LaunchOptions(jobs=3).slots(MachineConfig()) == 3
+    assert LaunchOptions().slots(MachineConfig(accelerator="cpu")) == 1
+
+
+def test_threads_are_an_equal_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(launching, "usable_cores", lambda: 8)
+    cpu = MachineConfig(accelerator="cpu")
+    assert LaunchOptions(jobs=2, processes=2).within(cpu).threads == 2
+    assert LaunchOptions(threads=3).within(cpu).threads == 3
+    assert LaunchOptions(launcher="ray").within(cpu).threads is None  # its nodes may have other numbers of cores

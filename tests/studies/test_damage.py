@@ -116,7 +116,7 @@ class TestAnotherRun:
         assert "--model.backbone" in outcome.failed[tmp_path / "runs/vgg-two/seed0"]
 
 
-DAMAGE = {"cut": b'{"budget": {"epo', "no text": b"\xff\xfe\x00", "empty": b"", "another type": b"[1, 2]"}
+DAMAGE = {"cut": b'{"budget": {"epo', "another type": b"[1, 2]"}
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
@@ -195,13 +195,6 @@ class TestStudyFile:
         with pytest.raises(ConfigError, match=rf"has format {FORMAT + 1}, but this version reads format {FORMAT}"):
             again(finished)
         assert (finished / STUDY).read_bytes() == before
-
-    def test_a_point_without_its_field(self, finished):
-        values = json.loads((finished / STUDY).read_text())
-        del values["searches"][0]["points"][0]["values"]["scaling.alpha"]
-        (finished / STUDY).write_text(json.dumps(values))
-        with pytest.raises(ConfigError, match=r"a point of the search alpha sets .*, not scaling.alpha"):
-            read_study(finished)
 
     @pytest.mark.parametrize("place", ["../escaped", "/etc", "runs/../../escaped"])
     def test_a_run_outside_of_the_folder(self, finished, place):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spatialgrad.studies import launch
+from spatialgrad.studies import launch, worker
 from spatialgrad.studies.launch import (
     LocalExecutor,
     ended,
@@ -16,6 +16,7 @@ from spatialgrad.studies.launch import (
     worker_environment,
 )
 from spatialgrad.studies.ray import default_cpus, number_that_fit
+from support.common import python_environment
 
 
 def test_why_a_run_failed(tmp_path):
@@ -71,6 +72,19 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path, stubborn, way):
         executor.close()
     assert future.result(timeout=30).exit_code == -signal.SIGKILL
     executor.close()
+
+
+def test_a_folder_without_a_run(tmp_path, capsys):
+    assert worker.main([str(tmp_path)]) == 2
+    assert "is not a run's folder" in capsys.readouterr().err
+
+
+def test_a_run_loads_neither_the_command_line_nor_the_report_nor_what_runs_studies():
+    code = "import sys, spatialgrad.studies.worker, spatialgrad.train.loop; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
+    loaded = set(done.stdout.split())
+    assert "torch" in loaded, done.stderr
+    assert not {"spatialgrad.cli", "spatialgrad.report", "optuna", "ray", "jinja2"} & loaded
 
 
 def test_what_a_run_gets_of_a_ray_cluster():

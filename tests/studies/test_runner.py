@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.studies.console import StudyReporter
+from spatialgrad.studies.launch import LocalExecutor
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.runner import LAUNCH_LOCK, prepare
+from spatialgrad.studies.runner import LAUNCH_LOCK, prepare, run_plan
 from spatialgrad.studies.study import Arm
 from spatialgrad.train import ConfigError, InterruptedTraining, Run
 from spatialgrad.train.locks import locked
@@ -150,6 +151,14 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     assert len(outcome.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back
         pass
+
+
+def test_more_processes_than_gpus_are_refused_at_once(tmp_path):
+    plan = make_plan(tiny_study(), "pocket", tmp_path / "study")
+    executor = LocalExecutor(gpus=["0", "1"])
+    with pytest.raises(ConfigError, match=r"--processes 4: this machine has 2 GPUs"):
+        run_plan(plan, executor, processes=4, console=console())
+    assert not list(tmp_path.iterdir())
 
 
 def test_machine_options_of_the_last_command_count(tmp_path):

@@ -10,7 +10,7 @@ from spatialgrad.studies.record import BEST
 from spatialgrad.studies.search import decide, point_value
 from spatialgrad.studies.study import Point, RunRecord
 from spatialgrad.train import DamagedFileError, Run
-from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
+from support.studies import InProcess, console, pretend, results, run_here, tiny_study
 from support.training import Process, wait_for
 
 
@@ -95,12 +95,10 @@ def test_two_processes_share_a_study(tmp_path):
     """Each run is started once, by one of them, and both see the end of it."""
     Path(tmp_path / "study").mkdir()
     options = ({"tuned": True}, tmp_path / "study", {"num_seeds": 2})
-    processes = [Process(*options, function=run_quietly) for _ in range(2)]
+    processes = [Process(*options, function=pretend) for _ in range(2)]
     assert [process.wait()[0] for process in processes] == [0, 0]
     wait_for(lambda: len(list((tmp_path / "study").glob("started-*"))) == 2)
-    runs = [path.parent for path in (tmp_path / "study").rglob("result.json")]
-    assert len(runs) == 2 + 3 * 2
-    assert [sessions(run) for run in runs] == [1] * 8
+    assert len(list((tmp_path / "study").rglob("result.json"))) == 2 + 3 * 2
     counts = [int(path.name.split("-")[1]) for path in (tmp_path / "study").glob("started-*")]
     assert sum(counts) == 8
     assert min(counts) > 0

@@ -116,8 +116,7 @@ class RayExecutor:
             return ended(folder, int(self._ray.get(task)), before)
         except (self._ray.exceptions.RayError, RunKilledError, KeyboardInterrupt) as error:
             lines = str(error).splitlines() or [type(error).__name__]
-            tried = "" if folder in self._cancelled else f" (tried {RETRIES + 1} times)"
-            return Ended(exit_code=1, message=f"{lines[-1]}{tried}")
+            return Ended(exit_code=1, message=f"{lines[-1]} (tried {RETRIES + 1} times)")  # or cancelled: not shown
         finally:
             self._started.pop(folder, None)
 

@@ -113,7 +113,9 @@ def sized(scale: Scale, model: str, method: str, paper: Recipe = recipes.cifar_a
 
 def at_scale(scale: Scale, method: str, paper: TrainConfig) -> TrainConfig:
     """A published training or, below the paper's scale, the recipe that stands for it."""
-    return {"paper": paper, "desk": recipes.desk(method), "pocket": recipes.pocket(method)}[scale]
+    if scale == "paper":
+        return paper
+    return recipes.desk(method) if scale == "desk" else recipes.pocket(method)
 
 
 def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spatialgrad.studies.scales import (
     DESK_VGG,
@@ -17,32 +18,23 @@ from spatialgrad.studies.scales import (
 )
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
+from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig, with_values
 
-
-@dataclass(frozen=True, kw_only=True)
-class Images:
-    """How a data set is trained at desk scale."""
-
-    name: str
-    image_size: int
-    batch_size: int
-    lr: float
-    epochs: int
-    cutout: int
-    limit: int | None = None
-
-
-DATASETS_AT_DESK = {
-    FASHION: Images(name="fashion-mnist", image_size=32, batch_size=128, lr=0.1, epochs=30, cutout=16, limit=20_000),
-    "Tiny-ImageNet, 20 classes": Images(
-        name="folder:tiny-imagenet-20.tar", image_size=64, batch_size=64, lr=0.05, epochs=30, cutout=0
-    ),
-    "Imagenette-160, 8 classes": Images(
-        name="folder:imagenette-160-mini.tar", image_size=96, batch_size=32, lr=0.05, epochs=60, cutout=0
-    ),
+DATASETS_AT_DESK: dict[str, dict[str, Any]] = {
+    FASHION: {"data.name": "fashion-mnist", "data.image_size": 32, "data.cutout": 16, "data.limit": 20_000},
+    "Tiny-ImageNet, 20 classes": {
+        **{"data.name": "folder:tiny-imagenet-20.tar", "data.image_size": 64, "data.cutout": 0, "data.limit": None},
+        **{"data.batch_size": 64, "optimizer.lr": 0.05},
+    },
+    "Imagenette-160, 8 classes": {
+        **{"data.name": "folder:imagenette-160-mini.tar", "data.image_size": 96, "data.cutout": 0, "data.limit": None},
+        **{"data.batch_size": 32, "optimizer.lr": 0.05, "budget.epochs": 60},
+    },
 }
-"""Fewer images are trained in smaller batches, so that the number of steps stays above a thousand."""
+"""What differs from the recipe. Fewer images are trained in smaller batches, so that the number of steps stays above a
+thousand."""
+IMAGES_THEMSELVES = ("data.name", "data.image_size", "data.cutout")
+"""The fields that hold at the paper's scale as well."""
 
 
 def datasets_arms(scale: Scale) -> tuple[Arm, ...]:
@@ -61,17 +53,11 @@ def _on(scale: Scale, dataset: str, method: str) -> TrainConfig:
     config = at_scale(scale, method, recipes.cifar_appendix("vgg16-slim", method))
     if scale == "pocket":
         return config
-    images = DATASETS_AT_DESK[dataset]
-    data = replace(config.data, name=images.name, image_size=images.image_size, cutout=images.cutout)
+    values = DATASETS_AT_DESK[dataset]
     if scale == "paper":
-        return replace(config, data=data)
-    return replace(
-        config,
-        data=replace(data, batch_size=images.batch_size, limit=images.limit),
-        optimizer=replace(config.optimizer, lr=images.lr),
-        # Evaluating Fashion-MNIST's 10,000 test images after every epoch would take a sixth of the time.
-        budget=replace(config.budget, epochs=images.epochs, evaluate_every=5),
-    )
+        return with_values(config, {name: values[name] for name in IMAGES_THEMSELVES})
+    # Evaluating Fashion-MNIST's 10,000 test images after every epoch would take a sixth of the time.
+    return with_values(config, {**values, "budget.evaluate_every": 5})
 
 
 DATASETS = Study(
