@@ -18,7 +18,7 @@ from spatialgrad.train import ConfigError, InterruptedTraining, Run
 from spatialgrad.train.locks import locked
 from spatialgrad.train.signals import Stop
 from support.studies import InProcess, console, results, run_here, tiny_config, tiny_study
-from support.training import assert_same_run, quietly
+from support.training import assert_same_run, quietly, tiny
 
 
 def test_every_run_once_and_as_a_plain_training(tmp_path):
@@ -125,7 +125,23 @@ def test_arms_that_need_what_has_failed_are_named(tmp_path):
     outcome, executor = run_here(replace(tiny_study(), arms=arms), tmp_path)
     assert len(executor.order) == 1
     assert list(outcome.failed) == [tmp_path / f"runs/vgg-{name}/seed0" for name in ("backbone", "fine-tuned")]
-    assert "its backbone in" in outcome.failed[tmp_path / "runs/vgg-fine-tuned/seed0"]
+    assert "the run that it starts from" in outcome.failed[tmp_path / "runs/vgg-fine-tuned/seed0"]
+
+
+def test_scalings_of_one_run_are_fixed_in_another(tmp_path):
+    def arms(scale):
+        measured = Arm(group={}, label="measured", config=tiny_config("sgs", epochs=3))
+        fixed = Arm(group={}, label="fixed", config=tiny_config("sgs-static", epochs=1), backbone=measured.key)
+        return measured, fixed
+
+    jobs, _ = run_here(replace(tiny_study(), arms=arms), tmp_path)
+    assert not jobs.failed
+    measured, fixed = (Run.open(tmp_path / f"runs/{name}/seed0") for name in ("measured", "fixed"))
+    assert fixed.config.scaling.fixed == measured.folder
+    assert fixed.scalings[0]["scalings"] == measured.scalings[-1]["scalings"] != measured.scalings[0]["scalings"]
+    with pytest.raises(ConfigError, match=r"--scaling\.fixed: the run in .*nowhere has logged no scalings"):
+        quietly(tiny(tmp_path / "new", "sgs-static", scaling={"fixed": tmp_path / "nowhere"}))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):

@@ -140,7 +140,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         if arm.tuned_by is not None:
             own.append(f"tuned by the search {arm.tuned_by}")
         if arm.backbone is not None:
-            own.append(f"backbone from {arm.backbone}")
+            own.append(f"starts from {arm.backbone}")
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         if arm.published_for:
             published = f"{arm.published_for}: {published}"

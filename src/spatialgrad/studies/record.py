@@ -146,7 +146,7 @@ class StudyRecord:
                     found.setdefault(run.folder, None)
                     continue
                 if (start := places.get((arm.backbone or "", run.seed))) is not None:
-                    values[start_field(arm.config.task)] = start
+                    values[start_field(arm.config)] = start
                 config = with_values(arm.config, values) if values else arm.config
                 found.setdefault(run.folder, replace(config, seed=run.seed))
         return found
@@ -234,6 +234,8 @@ def read_choices(study: Path, record: StudyRecord) -> dict[str, dict[str, Any]]:
     return {name: values for name, values in found.items() if values is not None}
 
 
-def start_field(task: str) -> str:
-    """The field that names the run which a training starts from: its backbone or, for classification, its scales."""
-    return "repopt.scales" if task == "classification" else "model.backbone"
+def start_field(config: TrainConfig) -> str:
+    """The field that names the run which a training starts from: its backbone, its scales, or its scalings."""
+    if config.task != "classification":
+        return "model.backbone"
+    return "scaling.fixed" if config.method.name == "sgs-static" else "repopt.scales"

@@ -333,11 +333,11 @@ class PlanJobs:
             config = with_values(config, values)
         if job.backbone is not None:
             if start_needed and job.backbone in self.failed:
-                self._fail(job, f"its backbone in {job.backbone} failed", started=False)
+                self._fail(job, f"the run that it starts from, {job.backbone}, failed", started=False)
                 return None
             if start_needed and not (job.backbone / RESULT).exists():
                 return None
-            config = with_values(config, {start_field(config.task): job.backbone.resolve()})
+            config = with_values(config, {start_field(config): job.backbone.resolve()})
         return replace(job, config=config)
 
     def _value(self, name: str) -> float | None:

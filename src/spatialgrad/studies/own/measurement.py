@@ -48,8 +48,13 @@ def live_arms(scale: Scale) -> tuple[Arm, ...]:
 
 
 def measurement_arms(scale: Scale) -> tuple[Arm, ...]:
-    """Plain training, the paper's procedure, and other ways to measure."""
-    return _arms(scale, at_length(scale, "sgs", LONG[scale]), MEASUREMENT_ARMS)
+    """Plain training, the paper's procedure, other ways to measure, and what the paper's has measured in the end."""
+    arms = _arms(scale, at_length(scale, "sgs", LONG[scale]), MEASUREMENT_ARMS)
+    fixed = with_values(arms[0].config, {"method.name": "sgs-static"})
+    return (
+        *arms,
+        Arm(group=arms[0].group, label="SGS, G fixed from the end of another run", config=fixed, backbone=arms[1].key),
+    )
 
 
 def sources_arms(scale: Scale) -> tuple[Arm, ...]:
