@@ -146,6 +146,12 @@ class TestHelp:
         assert len(laid_out) > 3
         assert max(map(len, laid_out)) <= 40
 
+    def test_sentences_do_not_break_where_the_source_does(self, command, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "400")
+        for arguments in (["compare"], ["study", "run"]):
+            _, said = command(*arguments, "--help")
+            assert re.search(r"Archive each run in this folder as soon as .* are not trained again\.", said)
+
     @pytest.mark.parametrize(("name", "lines"), [("train", 92), ("compare", 105), ("tune", 105)])
     def test_two_screens(self, name, lines, command, monkeypatch):
         monkeypatch.setenv("COLUMNS", "100")

@@ -35,7 +35,7 @@ def test_show(study):
     assert code == 0
     expected = "94.97 ± 0.06, 9.4 GPU hours, 728 M MACs, 34.7 M parameters (Huang et al. 2022 (DyRep))"
     assert expected in " ".join(said.split())
-    assert "budget.epochs 600" in said
+    assert "\n  budget: epochs 600, " in said
     code, said = study("show", "optimizers", "--scale", "paper", "--only", "vgg adam sgs")
     assert code == 0
     assert "tuned by the search vgg11-adam" in said

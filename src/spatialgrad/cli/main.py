@@ -153,7 +153,7 @@ def _quiet_interrupts() -> Iterator[None]:
 def _run(arguments: list[str]) -> None:
     import tyro
 
-    from spatialgrad.cli.options import LONG, ConfigCommand
+    from spatialgrad.cli.options import LONG, ConfigCommand, unwrapped
     from spatialgrad.cli.terminal import program
 
     if not arguments or arguments[0] in HELP:
@@ -169,6 +169,8 @@ def _run(arguments: list[str]) -> None:
     function = _load(found)
     if isinstance(function, ConfigCommand):
         function = function.bind(rest)
+    else:
+        function.__doc__ = unwrapped(function)
     tyro.cli(function, prog=path, args=["--help" if each == LONG else each for each in rest])
 
 

@@ -153,7 +153,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         Text(f"scale {scale}: {study.differences.get(scale, '')}"),
         Text(f"{', '.join(counts)} in total, {duration}\n"),
         table,
-        Text("\ncommon settings: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
+        Text("\ncommon settings:\n" + _by_group(common)),
     ]
     notes = {arm.note: arm for arm in arms if arm.note}
     parts += [Text(f"note on {', '.join(arm.group.values())} · {arm.label}: {note}") for note, arm in notes.items()]
@@ -165,6 +165,15 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         where = f"evaluated on {100 * held_out:g} % of the training images"
         parts.append(Text(f"search {search.name}: {grid} ({points} points, {where})"))
     return Group(*parts)
+
+
+def _by_group(settings: Mapping[str, Any]) -> str:
+    """Settings with a line for each group: "  budget: epochs 600, evaluate_every 1"."""
+    groups: dict[str, list[str]] = {}
+    for name, value in settings.items():
+        group, _, field = name.rpartition(".")
+        groups.setdefault(group or "training", []).append(f"{field} {_plain(value)}")
+    return "\n".join(f"  {group}: {', '.join(values)}" for group, values in groups.items())
 
 
 def describe_published(value: Published, cost_unit: str | None) -> str:
