@@ -4,9 +4,7 @@ import pytest
 
 from spatialgrad.cli import launching
 from spatialgrad.cli.launching import LaunchOptions
-from spatialgrad.cli.study import describe_status, describe_study
-from spatialgrad.studies.archive import open_study
-from spatialgrad.studies.record import read_study
+from spatialgrad.cli.study import describe_study
 from spatialgrad.studies.registry import get_study
 from spatialgrad.train.config import MachineConfig
 from support.studies import console, registered, run_here, tiny_study
@@ -88,18 +86,6 @@ def test_status_by_name_shows_every_scale_that_was_run(study, tmp_path, monkeypa
     code, said = study("status", "tinny")
     assert code == 2
     assert "studies/ contains tiny-pocket" in said
-
-
-def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
-    run_here(tiny_study(), tmp_path)
-    record = read_study(tmp_path)
-    (tmp_path / record.arms[0].runs[0].folder / "result.json").write_text("{")
-    out = console()
-    out.print(describe_status(open_study(tmp_path)))
-    said = out.file.getvalue()
-    assert "1 damaged" in said
-    assert "result.json is damaged" in said
-    assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]
 
 
 def test_by_default_every_gpu_has_its_run(monkeypatch):

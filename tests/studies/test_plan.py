@@ -168,20 +168,6 @@ def test_machines_may_change(tmp_path):
     assert {job.config.machine.threads for job in plan.jobs} == {7}
 
 
-def test_runs_from_different_backbones_are_different_runs(tmp_path):
-    def arms(scale):
-        group = {"Model": "vgg"}
-        backbones = [Arm(group=group, label=m, config=tiny_config(m), shown=False) for m in ("baseline", "sgs")]
-        return *backbones, *(
-            Arm(group=group, label=f"from {each.label}", config=tiny_config("acb"), backbone=each.key)
-            for each in backbones
-        )
-
-    plan = make_plan(replace(tiny_study(), arms=arms), "pocket", tmp_path, num_seeds=1)
-    assert len({job.folder for job in plan.jobs}) == 4
-    assert [job.backbone for job in plan.jobs][2:] == [job.folder for job in plan.jobs][:2]
-
-
 def test_backbones_come_first(tmp_path):
     def arms(scale):
         group, config = {"Model": "VGG"}, tiny_config()

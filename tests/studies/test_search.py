@@ -10,7 +10,7 @@ from spatialgrad.studies.record import BEST
 from spatialgrad.studies.search import decide, point_value
 from spatialgrad.studies.study import Point, RunRecord
 from spatialgrad.train import DamagedFileError, Run
-from support.studies import InProcess, console, pretend, results, run_here, tiny_study
+from support.studies import Pretending, console, pretend, results, run_here, tiny_study
 from support.training import Process, wait_for
 
 
@@ -50,12 +50,12 @@ def test_several_seeds_are_averaged():
 def test_the_best_point_tunes_the_arm(tmp_path):
     study = tiny_study(tuned=True, failing=True)
     heard = console()
-    outcome, executor = run_here(study, tmp_path, console=heard)
+    jobs, executor = run_here(study, tmp_path, console=heard)
     names = [str(folder.relative_to(tmp_path)) for folder in executor.order]
     assert names[-1] == "runs/fashion-mnist-tuned/seed0"
     assert len(names) == 4 + 4
-    assert len(outcome.failed) == 3  # two points and the wild arm
-    assert len(outcome.finished) == 5
+    assert len(jobs.failed) == 3  # two points and the wild arm
+    assert len(jobs.finished) == 5
     best = json.loads((tmp_path / "searches/alpha" / BEST).read_text())
     points = [Run.open(tmp_path / name) for name in names if name.startswith("searches")]
     known = {run.config.scaling.alpha: run.result.value for run in points if run.is_finished}
@@ -80,13 +80,13 @@ def test_resumed_in_the_middle(tmp_path):
         if len(executor.order) == 2:
             raise Stopped
 
-    executor = InProcess(before=at_second)
+    executor = Pretending(before=at_second)
     study = tiny_study(tuned=True)
     with pytest.raises(Stopped):
         run_here(study, tmp_path, executor=executor)
     before = results(tmp_path)
-    outcome, executor = run_here(study, tmp_path)
-    assert not outcome.failed
+    jobs, executor = run_here(study, tmp_path, executor=Pretending())
+    assert not jobs.failed
     assert executor.order[0] == tmp_path / "searches/alpha/point-1/seed0"
     assert before.items() <= results(tmp_path).items()
 
