@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import time
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -134,14 +132,6 @@ def run_here(study, folder, *, executor=None, console=SILENT, stop=None, archive
     reporter.start(len(plan.jobs), len(jobs.finished))
     run_jobs(jobs, executor, reporter, stop or Stop())
     return jobs, executor
-
-
-def pretend(study_options, folder, options):
-    """Run a study without training, for `Process(function=...)`; leaves a file that says how many runs it started."""
-    executor = Pretending(before=lambda folder: time.sleep(0.2))
-    jobs, _ = run_here(tiny_study(**study_options), folder, executor=executor, **options)
-    Path(folder, f"started-{len(executor.order)}-{os.getpid()}").touch()
-    return len(jobs.failed)
 
 
 @contextmanager
