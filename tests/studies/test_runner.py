@@ -158,6 +158,12 @@ def test_more_processes_than_gpus_are_refused_at_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_with_spaces_is_quoted_in_commands(tmp_path):
+    folder, heard = tmp_path / "my study", console()
+    run_plan(make_plan(tiny_study(), "pocket", folder), Pretending(), console=heard)
+    assert f"2 runs finished. Show the results: spatialgrad report '{folder}'" in heard.file.getvalue()
+
+
 def test_machine_options_of_the_last_command_count(tmp_path):
     study = tiny_study()
     run_here(study, tmp_path, only=["origin"], changes={"data.root": tmp_path}, executor=Pretending())

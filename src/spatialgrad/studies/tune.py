@@ -290,7 +290,7 @@ class TrialJobs:
     def look(self) -> Iterator[Path]:
         """Judge the running trials; returns those that are hopeless."""
         for trial in [each for each in self._trials if each.folder in self._running and each.state == "running"]:
-            if (metrics := self._hopeless(trial)) is not None:
+            if not Run.open(trial.folder).is_finished and (metrics := self._hopeless(trial)) is not None:
                 epoch, value = metrics[-1]
                 when = f"epoch {epoch + 1} of {self.config.budget.epochs}"
                 what = f"stopped after {when} ({format_metric(self._record.metric, value)})"
