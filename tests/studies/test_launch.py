@@ -79,6 +79,7 @@ def test_a_folder_without_a_run(tmp_path, capsys):
     assert "is not a run's folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # tests/test_architecture.py says it of the imports between floors
 def test_a_run_loads_neither_the_command_line_nor_the_report_nor_what_runs_studies():
     code = "import sys, spatialgrad.studies.worker, spatialgrad.train.loop; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
