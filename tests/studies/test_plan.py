@@ -143,6 +143,8 @@ def test_more_seeds_and_arms_extend_a_study(tmp_path):
     assert record.note == "first"
     assert len(plan.jobs) == 3
     assert record == plan.record
+    fewer = make_plan(study, "pocket", tmp_path, only=["sgs"], num_seeds=1)  # what was planned once stays
+    assert (len(fewer.jobs), fewer.record.arms) == (1, record.arms)
 
 
 def test_what_is_planned_is_what_is_read(tmp_path):
