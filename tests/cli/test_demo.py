@@ -28,7 +28,7 @@ def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkey
     code, said = command("demo", "--epochs", "2", "--steps", "3", "--width", WIDTH, "--batch-size", "64", "--out", out)
     assert code == 0, said
     for method in METHODS.values():
-        assert re.search(rf"{method}\s.* s\s.*MiB", said), method
+        assert re.search(rf"{method}\s.*\d\.\d\d ×\s.*MiB", said), method
     plain = " ".join(said.split())
     assert re.search(r"difference between their kernels: \de-1[3-7]", plain)
     assert "Without scaling it is" in plain
@@ -38,8 +38,9 @@ def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkey
     end = said[said.index("Picture: ") :]
     assert "scalings.png" in end
     assert "Verdict: scaled gradients learn exactly what branches learn" in " ".join(end.split())
-    commands = re.findall(r"^  \.venv/bin/spatialgrad (\w+)", end, re.MULTILINE)
-    assert commands == ["compare", "train", "study"]
+    commands = re.findall(r"^(  \.venv/bin/spatialgrad (\w+).*)# ", end, re.MULTILINE)
+    assert [name for _, name in commands] == ["compare", "train", "study"]
+    assert len({len(line) for line, _ in commands}) == 1  # aligned
 
 
 @pytest.mark.parametrize(

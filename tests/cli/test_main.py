@@ -1,6 +1,7 @@
 """What every command line shares: names, help, exit codes, Ctrl-C, narrow terminals, versions."""
 
 import io
+import logging
 import platform
 import re
 import signal
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from spatialgrad import __version__
 from spatialgrad.cli import terminal
-from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS, _quiet_interrupts
+from spatialgrad.cli.main import COMMANDS, OVERVIEW, SPINS, _quiet_interrupts, _warnings_once
 from spatialgrad.cli.study import describe_status, describe_study
 from spatialgrad.cli.terminal import Rows, program
 from spatialgrad.studies.archive import open_study
@@ -145,6 +146,12 @@ class TestHelp:
         assert len(laid_out) > 3
         assert max(map(len, laid_out)) <= 40
 
+    def test_sentences_do_not_break_where_the_source_does(self, command, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "400")
+        for arguments in (["compare"], ["study", "run"]):
+            _, said = command(*arguments, "--help")
+            assert re.search(r"Archive each run in this folder as soon as .* are not trained again\.", said)
+
     @pytest.mark.parametrize(("name", "lines"), [("train", 92), ("compare", 105), ("tune", 105)])
     def test_two_screens(self, name, lines, command, monkeypatch):
         monkeypatch.setenv("COLUMNS", "100")
@@ -204,7 +211,7 @@ class TestExitCodes:
             ("train --config nothing.toml", "cannot read the config file nothing.toml"),
             ("data get cifar1000", "did you mean 'cifar100'?"),
             ("study run cifer", "did you mean 'cifar'?"),
-            ("study run table1", "unknown study 'table1'"),
+            ("study run table1", "unknown study 'table1'; Table 1 of the paper is the study 'cifar'"),
             ("study run cifar", "--scale is missing; choose one:\n  paper: 40 runs"),
             ("study show cifer", "did you mean 'cifar'?"),
             ("study status cifer", "did you mean 'cifar'?"),
@@ -316,6 +323,14 @@ def test_ctrl_c_in_the_first_seconds_is_quiet(delay, tmp_path):
     assert process.returncode in (130, -signal.SIGINT)
     assert "Traceback" not in error
     assert len(error.splitlines()) <= 1
+
+
+def test_a_line_is_logged_once_per_command():
+    """A command may read its data set several times; what is logged about it is shown once."""
+    record = logging.LogRecord("spatialgrad.data", logging.WARNING, "", 0, "%d images are held out", (36,), None)
+    for _ in range(2):
+        with _warnings_once():
+            assert [bool(logging.lastResort.filter(record)) for _ in range(3)] == [True, False, False]
 
 
 def test_an_ignored_interrupt_stays_ignored():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from spatialgrad.cli.study import describe_status, describe_study
-from spatialgrad.studies.archive import open_study
-from spatialgrad.studies.record import read_study
+from spatialgrad.cli import launching
+from spatialgrad.cli.launching import LaunchOptions
+from spatialgrad.cli.study import describe_study
 from spatialgrad.studies.registry import get_study
+from spatialgrad.train.config import MachineConfig
 from support.studies import console, registered, run_here, tiny_study
 
 
@@ -32,7 +33,7 @@ def test_show(study):
     assert code == 0
     expected = "94.97 ± 0.06, 9.4 GPU hours, 728 M MACs, 34.7 M parameters (Huang et al. 2022 (DyRep))"
     assert expected in " ".join(said.split())
-    assert "budget.epochs 600" in said
+    assert "\n  budget: epochs 600, " in said
     code, said = study("show", "optimizers", "--scale", "paper", "--only", "vgg adam sgs")
     assert code == 0
     assert "tuned by the search vgg11-adam" in said
@@ -87,13 +88,17 @@ def test_status_by_name_shows_every_scale_that_was_run(study, tmp_path, monkeypa
     assert "studies/ contains tiny-pocket" in said
 
 
-def test_status_names_damaged_runs_and_shows_the_others(tmp_path):
-    run_here(tiny_study(), tmp_path)
-    record = read_study(tmp_path)
-    (tmp_path / record.arms[0].runs[0].folder / "result.json").write_text("{")
-    out = console()
-    out.print(describe_status(open_study(tmp_path)))
-    said = out.file.getvalue()
-    assert "1 damaged" in said
-    assert "result.json is damaged" in said
-    assert "accuracy" in said.split("SGS (ours)")[1].splitlines()[0]
+def test_by_default_every_gpu_has_its_run(monkeypatch):
+    monkeypatch.setattr(launching, "visible_gpus", lambda: list("01234567"))
+    assert LaunchOptions().slots(MachineConfig()) == 8
+    assert LaunchOptions(processes=4).slots(MachineConfig()) == 2
+    assert LaunchOptions(jobs=3).slots(MachineConfig()) == 3
+    assert LaunchOptions().slots(MachineConfig(accelerator="cpu")) == 1
+
+
+def test_threads_are_an_equal_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(launching, "usable_cores", lambda: 8)
+    cpu = MachineConfig(accelerator="cpu")
+    assert LaunchOptions(jobs=2, processes=2).within(cpu).threads == 2
+    assert LaunchOptions(threads=3).within(cpu).threads == 3
+    assert LaunchOptions(launcher="ray").within(cpu).threads is None  # its nodes may have other numbers of cores

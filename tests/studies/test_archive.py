@@ -97,8 +97,8 @@ def test_a_damaged_run_is_named_and_the_others_are_archived(finished, tmp_path, 
     assert {name for name, run in archived.items() if not run.is_finished} == {ORIGIN}
     if name in ("environment.json", "metrics.jsonl"):  # a study that finds it so goes on
         heard = console()
-        outcome, _ = run_here(tiny_study(tuned=True), finished, num_seeds=2, archive=tmp_path / "2", console=heard)
-        assert len(outcome.finished) == 8
+        jobs, _ = run_here(tiny_study(tuned=True), finished, num_seeds=2, archive=tmp_path / "2", console=heard)
+        assert len(jobs.finished) == 8
         assert re.search(rf"{finished / ORIGIN} has finished, but is not archived: .*{name}", heard.file.getvalue())
 
 
@@ -151,22 +151,22 @@ class TestReuse:
 
     def test_a_study_continues_after_its_folder_is_lost(self, trained, archive, tmp_path):
         folder, heard = tmp_path / trained.name, console()
-        outcome, executor = run_here(tiny_study(tuned=True), folder, num_seeds=3, archive=archive, console=heard)
+        jobs, executor = run_here(tiny_study(tuned=True), folder, num_seeds=3, archive=archive, console=heard)
         assert {(run.parent.name, run.name) for run in executor.order} == {
             (f"fashion-mnist-{name}", "seed2") for name in ("origin", "sgs-ours", "tuned")
         }
         assert f"Reusing 8 archived results from {archive} (no weights)." in heard.file.getvalue().replace("\n", " ")
-        assert (len(outcome.finished), outcome.failed) == (11, {})
+        assert (len(jobs.finished), jobs.failed) == (11, {})
         assert {run.state for run in load_results(folder).runs} == {"finished"}
         assert sum(run.is_finished for run in read_archive(archive / FILE).runs.values()) == 11
         # The folder needs the archive no more.
         shutil.rmtree(archive)
-        outcome, executor = run_here(tiny_study(tuned=True), folder, num_seeds=3)
-        assert (len(outcome.finished), executor.order) == (11, [])
+        jobs, executor = run_here(tiny_study(tuned=True), folder, num_seeds=3)
+        assert (len(jobs.finished), executor.order) == (11, [])
 
     def test_the_same_run_of_another_study_serves(self, archive, tmp_path):
-        outcome, executor = run_here(tiny_study(name="other"), tmp_path / "other-pocket", archive=archive)
-        assert (len(outcome.finished), executor.order) == (2, [])
+        jobs, executor = run_here(tiny_study(name="other"), tmp_path / "other-pocket", archive=archive)
+        assert (len(jobs.finished), executor.order) == (2, [])
         there = {name for name, run in read_archive(archive / "other-pocket.jsonl").runs.items() if run.is_finished}
         assert there == {ORIGIN, "runs/fashion-mnist-sgs-ours/seed0"}
 
@@ -174,8 +174,8 @@ class TestReuse:
         run_here(tiny_study(), tmp_path / "study", archive=archive)
         with open(tmp_path / "study" / TAKEN, "ab") as file:
             file.write(b'{"run": "runs/fash')
-        outcome, executor = run_here(tiny_study(), tmp_path / "study", num_seeds=2, archive=archive)
-        assert (len(outcome.finished), executor.order) == (4, [])
+        jobs, executor = run_here(tiny_study(), tmp_path / "study", num_seeds=2, archive=archive)
+        assert (len(jobs.finished), executor.order) == (4, [])
 
     def test_another_config_or_a_run_that_has_begun(self, archive, tmp_path):
         _, executor = run_here(tiny_study(epochs=3), tmp_path / "longer", archive=archive, only=["origin"])

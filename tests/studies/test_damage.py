@@ -52,9 +52,9 @@ class TestAnotherRun:
     def test_it_is_neither_accepted_nor_reported(self, finished, there, differs):
         swap(finished, there, f"{ORIGIN}/seed0")
         heard = console()
-        outcome, executor = again(finished, console=heard)
-        assert list(outcome.failed) == [finished / ORIGIN / "seed0"]
-        assert (len(outcome.finished), executor.order) == (7, [])
+        jobs, executor = again(finished, console=heard)
+        assert list(jobs.failed) == [finished / ORIGIN / "seed0"]
+        assert (len(jobs.finished), executor.order) == (7, [])
         assert differs in heard.file.getvalue()
         (arm,) = [arm for arm in load_results(finished).arms if arm.label == "Origin"]
         assert [run.state for run in arm.runs] == ["damaged", "finished"]
@@ -71,17 +71,17 @@ class TestAnotherRun:
 
     def test_the_machine_and_the_place_do_not_matter(self, finished, tmp_path):
         moved = finished.rename(tmp_path / "moved")
-        outcome, executor = again(moved, changes={"machine.threads": 3})
-        assert (len(outcome.finished), executor.order) == (8, [])
+        jobs, executor = again(moved, changes={"machine.threads": 3})
+        assert (len(jobs.finished), executor.order) == (8, [])
 
     def test_an_arm_that_a_search_tuned(self, finished):
         tuned = finished / TUNED / "seed0"
         config = json.loads((tuned / "config.json").read_text())
         config["scaling"]["alpha"] = 0.123
         (tuned / "config.json").write_text(json.dumps(config))
-        outcome, _ = again(finished)
-        assert list(outcome.failed) == [tuned]
-        assert "--scaling.alpha: 0.123 there" in outcome.failed[tuned]
+        jobs, _ = again(finished)
+        assert list(jobs.failed) == [tuned]
+        assert "--scaling.alpha: 0.123 there" in jobs.failed[tuned]
         # Before the search has chosen, it is not known what is planned.
         (finished / "searches/alpha" / BEST).unlink()
         assert {run.state for run in load_results(finished).runs} == {"finished"}
@@ -91,8 +91,8 @@ class TestAnotherRun:
         swap(finished, "searches/alpha/point-0/seed0", "searches/alpha/point-1/seed0")
         (finished / "searches/alpha" / BEST).unlink()
         shutil.rmtree(finished / TUNED)
-        outcome, _ = again(finished)
-        assert next(iter(outcome.failed)) == finished / "searches/alpha/point-1/seed0"
+        jobs, _ = again(finished)
+        assert next(iter(jobs.failed)) == finished / "searches/alpha/point-1/seed0"
         assert json.loads((finished / "searches/alpha" / BEST).read_text())["values"]["scaling.alpha"] == 0.8
 
     def test_a_run_with_another_backbone(self, tmp_path):
@@ -112,11 +112,11 @@ class TestAnotherRun:
         assert load_results(tmp_path).states == {"finished": 4}
         swap(tmp_path, "runs/vgg-one/seed0", "runs/vgg-two/seed0")
         assert load_results(tmp_path).states == {"finished": 3, "damaged": 1}
-        outcome, _ = run_here(study, tmp_path, executor=Pretending())
-        assert "--model.backbone" in outcome.failed[tmp_path / "runs/vgg-two/seed0"]
+        jobs, _ = run_here(study, tmp_path, executor=Pretending())
+        assert "--model.backbone" in jobs.failed[tmp_path / "runs/vgg-two/seed0"]
 
 
-DAMAGE = {"cut": b'{"budget": {"epo', "no text": b"\xff\xfe\x00", "empty": b"", "another type": b"[1, 2]"}
+DAMAGE = {"cut": b'{"budget": {"epo', "another type": b"[1, 2]"}
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE)
@@ -127,10 +127,10 @@ class TestDamagedFiles:
     def test_of_a_finished_run(self, finished, name, content):
         shutil.rmtree(finished / SGS / "seed1")
         (finished / ORIGIN / "seed0" / name).write_bytes(content)
-        outcome, executor = again(finished)
+        jobs, executor = again(finished)
         assert executor.order == [finished / SGS / "seed1"]
-        assert len(outcome.finished) == 7
-        assert name in outcome.failed[finished / ORIGIN / "seed0"]
+        assert len(jobs.finished) == 7
+        assert name in jobs.failed[finished / ORIGIN / "seed0"]
         assert (finished / ORIGIN / "seed0" / name).read_bytes() == content
         assert name in status_of(finished)
         assert "1 damaged" in status_of(finished)
@@ -138,9 +138,9 @@ class TestDamagedFiles:
     def test_the_config_of_an_unfinished_run(self, finished, content):
         (finished / ORIGIN / "seed0/result.json").unlink()
         (finished / ORIGIN / "seed0/config.json").write_bytes(content)
-        outcome, executor = again(finished)
+        jobs, executor = again(finished)
         assert executor.order == []
-        assert "config.json" in outcome.blocked[finished / ORIGIN / "seed0"]
+        assert "config.json" in jobs.failed[finished / ORIGIN / "seed0"]
         assert "config.json" in status_of(finished)
 
     def test_a_failure_is_tried_again(self, finished, content):
@@ -148,9 +148,9 @@ class TestDamagedFiles:
         (folder / "result.json").unlink()
         (folder / "failure.json").write_bytes(content)
         assert "failure.json" in status_of(finished)
-        outcome, executor = again(finished)
+        jobs, executor = again(finished)
         assert executor.order == [folder]
-        assert len(outcome.finished) == 8
+        assert len(jobs.finished) == 8
 
     def test_the_choice_of_a_search(self, finished, content):
         best = finished / "searches/alpha" / BEST
@@ -158,10 +158,10 @@ class TestDamagedFiles:
         best.write_bytes(content)
         assert BEST in status_of(finished)
         (finished / TUNED / "seed0/result.json").unlink()
-        outcome, _ = again(finished)
-        assert BEST in outcome.blocked[finished / TUNED / "seed0"]
+        jobs, _ = again(finished)
+        assert BEST in jobs.failed[finished / TUNED / "seed0"]
         best.unlink()
-        assert not again(finished)[0].blocked
+        assert not again(finished)[0].failed
         assert json.loads(best.read_text())["values"] == chosen
 
     def test_the_study_itself(self, finished, content):
@@ -169,16 +169,16 @@ class TestDamagedFiles:
         with pytest.raises(ConfigError, match=rf"{STUDY}.*Delete {STUDY} and run the study again"):
             again(finished)
         (finished / STUDY).unlink()
-        outcome, executor = again(finished)
-        assert (len(outcome.finished), executor.order) == (8, [])
+        jobs, executor = again(finished)
+        assert (len(jobs.finished), executor.order) == (8, [])
 
 
 def test_a_result_can_be_made_again(finished):
     path = finished / ORIGIN / "seed0/result.json"
     before = json.loads(path.read_text())
     path.write_text("{")
-    outcome, _ = again(finished)
-    assert "delete result.json to finish the run again" in outcome.failed[path.parent]
+    jobs, _ = again(finished)
+    assert "delete result.json to finish the run again" in jobs.failed[path.parent]
     path.unlink()
     _, executor = run_here(STUDY_OF_ALL, finished, num_seeds=2)
     assert executor.order == [path.parent]
@@ -195,13 +195,6 @@ class TestStudyFile:
         with pytest.raises(ConfigError, match=rf"has format {FORMAT + 1}, but this version reads format {FORMAT}"):
             again(finished)
         assert (finished / STUDY).read_bytes() == before
-
-    def test_a_point_without_its_field(self, finished):
-        values = json.loads((finished / STUDY).read_text())
-        del values["searches"][0]["points"][0]["values"]["scaling.alpha"]
-        (finished / STUDY).write_text(json.dumps(values))
-        with pytest.raises(ConfigError, match=r"a point of the search alpha sets .*, not scaling.alpha"):
-            read_study(finished)
 
     @pytest.mark.parametrize("place", ["../escaped", "/etc", "runs/../../escaped"])
     def test_a_run_outside_of_the_folder(self, finished, place):

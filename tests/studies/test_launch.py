@@ -7,35 +7,30 @@ import time
 
 import pytest
 
-from spatialgrad.studies import launch
+from spatialgrad.studies import launch, worker
 from spatialgrad.studies.launch import (
     LocalExecutor,
     ended,
-    failure_message,
     output_length,
     share_of_gpus,
     worker_environment,
 )
 from spatialgrad.studies.ray import default_cpus, number_that_fit
+from support.common import python_environment
 
 
 def test_why_a_run_failed(tmp_path):
-    assert failure_message(tmp_path, -9) == "the process was killed by SIGKILL"
-    assert "exit code 7 and no output" in failure_message(tmp_path, 7)
-    (tmp_path / "output.txt").write_text("old\nepoch 1/2\nspatialgrad: the disk is full.\nRemove something.\n")
-    assert failure_message(tmp_path, 74) == "the disk is full.\nRemove something."
-    (tmp_path / "output.txt").write_text("old\n" + "".join(f"line {number}\n" for number in range(9)) + "KeyError: 1\n")
-    assert failure_message(tmp_path, 1).splitlines() == [*(f"line {number}" for number in range(5, 9)), "KeyError: 1"]
-
-
-def test_only_the_output_since_the_start_counts(tmp_path):
-    (tmp_path / "output.txt").write_text("spatialgrad: an old failure\n")
-    before = output_length(tmp_path)
-    with open(tmp_path / "output.txt", "a") as file:
-        file.write("spatialgrad: a new failure\n")
-    assert ended(tmp_path, 1).message.splitlines()[0] == "an old failure"
-    assert (ended(tmp_path, 1, before).message, ended(tmp_path, 1, before).exit_code) == ("a new failure", 1)
     assert ended(tmp_path, 0).message == ""
+    assert ended(tmp_path, -9).message == "the process was killed by SIGKILL"
+    assert "exit code 7 and no output" in ended(tmp_path, 7).message
+    output = tmp_path / "output.txt"
+    output.write_text("old\nepoch 1/2\nspatialgrad: the disk is full.\nRemove something.\n")
+    assert ended(tmp_path, 74).message == "the disk is full.\nRemove something."
+    before = output_length(tmp_path)  # what earlier attempts have printed does not count
+    with open(output, "a") as file:
+        file.write("".join(f"line {number}\n" for number in range(9)) + "KeyError: 1\n")
+    assert ended(tmp_path, 1, before).message.splitlines() == [*(f"line {number}" for number in range(5, 9)),
+                                                               "KeyError: 1"]  # fmt: skip
 
 
 def test_a_run_is_a_training_of_its_own(monkeypatch):
@@ -77,6 +72,20 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path, stubborn, way):
         executor.close()
     assert future.result(timeout=30).exit_code == -signal.SIGKILL
     executor.close()
+
+
+def test_a_folder_without_a_run(tmp_path, capsys):
+    assert worker.main([str(tmp_path)]) == 2
+    assert "is not a run's folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow  # tests/test_architecture.py says it of the imports between floors
+def test_a_run_loads_neither_the_command_line_nor_the_report_nor_what_runs_studies():
+    code = "import sys, spatialgrad.studies.worker, spatialgrad.train.loop; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
+    loaded = set(done.stdout.split())
+    assert "torch" in loaded, done.stderr
+    assert not {"spatialgrad.cli", "spatialgrad.report", "optuna", "ray", "jinja2"} & loaded
 
 
 def test_what_a_run_gets_of_a_ray_cluster():

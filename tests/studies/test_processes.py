@@ -103,8 +103,8 @@ def test_interrupted_by_ctrl_c_and_by_kills(tmp_path):
     assert "FAILED: the process was killed by SIGKILL" in said
     assert Run.open(sgs).state == "failed"
 
-    outcome, _ = run_here(tiny_study(**LONG), folder)
-    assert len(outcome.finished) == 2
+    jobs, _ = run_here(tiny_study(**LONG), folder)
+    assert len(jobs.finished) == 2
     assert done.items() <= results(folder).items()
     assert sessions(origin) == 1
     assert sessions(sgs) >= 3

@@ -10,19 +10,20 @@ import pytest
 from rich.console import Console
 
 from spatialgrad.studies.console import StudyReporter
+from spatialgrad.studies.launch import LocalExecutor
 from spatialgrad.studies.plan import make_plan
-from spatialgrad.studies.runner import LAUNCH_LOCK, prepare
+from spatialgrad.studies.runner import LAUNCH_LOCK, prepare, run_plan
 from spatialgrad.studies.study import Arm
 from spatialgrad.train import ConfigError, InterruptedTraining, Run
 from spatialgrad.train.locks import locked
 from spatialgrad.train.signals import Stop
-from support.studies import InProcess, console, results, run_here, tiny_config, tiny_study
-from support.training import assert_same_run, quietly
+from support.studies import Pretending, console, results, run_here, tiny_config, tiny_study
+from support.training import assert_same_run, quietly, tiny
 
 
 def test_every_run_once_and_as_a_plain_training(tmp_path):
-    outcome, executor = run_here(tiny_study(), tmp_path, num_seeds=2)
-    assert len(outcome.finished) == len(executor.order) == 4
+    jobs, executor = run_here(tiny_study(), tmp_path, num_seeds=2)
+    assert len(jobs.finished) == len(executor.order) == 4
     assert all(Run.open(folder).state == "finished" for folder in executor.order)
     quietly(replace(tiny_config("sgs"), out=tmp_path / "plain", seed=1))
     assert_same_run(tmp_path / "runs/fashion-mnist-sgs-ours/seed1", tmp_path / "plain")
@@ -34,9 +35,9 @@ def test_every_run_once_and_as_a_plain_training(tmp_path):
 
 def test_a_failed_run_does_not_spoil_the_others(tmp_path):
     heard = console()
-    outcome, _ = run_here(tiny_study(failing=True), tmp_path, console=heard)
-    (failed,) = outcome.failed
-    assert len(outcome.finished) == 2
+    jobs, _ = run_here(tiny_study(failing=True), tmp_path, console=heard)
+    (failed,) = jobs.failed
+    assert len(jobs.finished) == 2
     assert Run.open(failed).state == "failed"
     assert "non-finite" in Run.open(failed).failure
     assert json.loads((failed / "failure.json").read_text())["exit_code"] == 3
@@ -54,51 +55,32 @@ def test_a_run_in_use_is_waited_for(tmp_path):
     lock = locked(taken, LAUNCH_LOCK)
     lock.__enter__()
     threading.Timer(2.0, lock.__exit__, (None, None, None)).start()
-    outcome, executor = run_here(study, tmp_path)
+    jobs, executor = run_here(study, tmp_path, executor=Pretending())
     assert executor.order[-1] == taken
     assert len(executor.order) == 2
-    assert not outcome.failed
+    assert not jobs.failed
 
 
-def test_a_run_that_fails_elsewhere_is_not_tried_here(tmp_path):
+def test_only_what_failed_before_the_command_started_is_tried_again(tmp_path, monkeypatch):
+    """Whatever the clocks of other machines say."""
     study = tiny_study()
     first, second = make_plan(study, "pocket", tmp_path).jobs
 
-    def fail_elsewhere(folder):
-        second.folder.mkdir(parents=True)
-        prepare(second)
-        Run.open(second.folder).record_failure("someone else's", 1)
-
-    outcome, executor = run_here(study, tmp_path, executor=InProcess(before=fail_elsewhere))
-    assert executor.order == [first.folder]
-    assert outcome.failed == {second.folder: "someone else's"}
-    # That was before the next command, which tries it again.
-    _, executor = run_here(study, tmp_path)
-    assert executor.order == [second.folder]
-    assert Run.open(second.folder).state == "finished"
-    assert not (second.folder / "failure.json").exists()
-
-
-def test_a_failure_from_a_clock_that_was_ahead_is_tried_again(tmp_path, monkeypatch):
-    """What failed before a command started, and what after, does not depend on anybody's clock."""
-    study = tiny_study()
-    first, second = make_plan(study, "pocket", tmp_path).jobs
-    first.folder.mkdir(parents=True)
-    prepare(first)
-    with monkeypatch.context() as patch:
-        patch.setattr("time.time", lambda: 4e9)
-        Run.open(first.folder).record_failure("from the future", 1)
-
-    def fail_elsewhere(folder):
+    def fail_elsewhere(job, clock, message):
+        job.folder.mkdir(parents=True, exist_ok=True)
         with monkeypatch.context() as patch:
-            patch.setattr("time.time", lambda: 0.0)
-            second.folder.mkdir(parents=True, exist_ok=True)
-            prepare(second)
-            Run.open(second.folder).record_failure("from the past", 1)
+            patch.setattr("time.time", lambda: clock)
+            prepare(job)
+            Run.open(job.folder).record_failure(message, 1)
 
-    outcome, executor = run_here(study, tmp_path, executor=InProcess(before=fail_elsewhere))
+    fail_elsewhere(first, 4e9, "from the future")
+    executor = Pretending(before=lambda folder: fail_elsewhere(second, 0.0, "from the past"))
+    jobs, executor = run_here(study, tmp_path, executor=executor)
     assert executor.order == [first.folder]
-    assert outcome.failed == {second.folder: "from the past"}
+    assert jobs.failed == {second.folder: "from the past"}
+    _, executor = run_here(study, tmp_path, executor=Pretending())
+    assert executor.order == [second.folder]
+    assert not (second.folder / "failure.json").exists()
 
 
 def test_a_signal_stops_between_runs(tmp_path):
@@ -108,9 +90,9 @@ def test_a_signal_stops_between_runs(tmp_path):
         stop.signal = signal.SIGTERM
 
     with pytest.raises(InterruptedTraining, match=r"(?s)stopped with 1 of 2 runs unfinished.*the same command"):
-        run_here(tiny_study(), tmp_path, executor=InProcess(before=interrupt), stop=stop)
-    outcome, _ = run_here(tiny_study(), tmp_path)
-    assert len(outcome.finished) == 2
+        run_here(tiny_study(), tmp_path, executor=Pretending(before=interrupt), stop=stop)
+    jobs, _ = run_here(tiny_study(), tmp_path, executor=Pretending())
+    assert len(jobs.finished) == 2
 
 
 def test_arms_that_need_what_has_failed_are_named(tmp_path):
@@ -121,10 +103,26 @@ def test_arms_that_need_what_has_failed_are_named(tmp_path):
             Arm(group=group, label="fine-tuned", config=tiny_config("sgs"), backbone="vgg-backbone"),
         )
 
-    outcome, executor = run_here(replace(tiny_study(), arms=arms), tmp_path)
+    jobs, executor = run_here(replace(tiny_study(), arms=arms), tmp_path)
     assert len(executor.order) == 1
-    assert list(outcome.blocked) == [tmp_path / "runs/vgg-fine-tuned/seed0"]
-    assert "its backbone in" in next(iter(outcome.blocked.values()))
+    assert list(jobs.failed) == [tmp_path / f"runs/vgg-{name}/seed0" for name in ("backbone", "fine-tuned")]
+    assert "the run that it starts from" in jobs.failed[tmp_path / "runs/vgg-fine-tuned/seed0"]
+
+
+def test_scalings_of_one_run_are_fixed_in_another(tmp_path):
+    def arms(scale):
+        measured = Arm(group={}, label="measured", config=tiny_config("sgs", epochs=3))
+        fixed = Arm(group={}, label="fixed", config=tiny_config("sgs-static", epochs=1), backbone=measured.key)
+        return measured, fixed
+
+    jobs, _ = run_here(replace(tiny_study(), arms=arms), tmp_path)
+    assert not jobs.failed
+    measured, fixed = (Run.open(tmp_path / f"runs/{name}/seed0") for name in ("measured", "fixed"))
+    assert fixed.config.scaling.fixed == measured.folder
+    assert fixed.scalings[0]["scalings"] == measured.scalings[-1]["scalings"] != measured.scalings[0]["scalings"]
+    with pytest.raises(ConfigError, match=r"--scaling\.fixed: the run in .*nowhere has logged no scalings"):
+        quietly(tiny(tmp_path / "new", "sgs-static", scaling={"fixed": tmp_path / "nowhere"}))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):
@@ -134,9 +132,9 @@ def test_a_search_without_a_point_left_blocks_its_arm(tmp_path):
         (search,) = study.searches(scale)
         return (replace(search, grid={"scaling.alpha": (0.8, 5.0), "optimizer.lr": (1e30,)}),)
 
-    outcome, _ = run_here(replace(study, searches=searches), tmp_path, only=["tuned"])
-    assert len(outcome.failed) == 2
-    assert list(outcome.blocked.values()) == ["every point of the search alpha failed"]
+    jobs, _ = run_here(replace(study, searches=searches), tmp_path, only=["tuned"])
+    assert len(jobs.failed) == 3
+    assert list(jobs.failed.values())[-1] == "every point of the search alpha failed"
 
 
 def test_a_folder_with_another_run_is_refused(tmp_path):
@@ -144,20 +142,34 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
     folder = make_plan(study, "pocket", tmp_path).jobs[0].folder
     quietly(replace(tiny_config(epochs=1), out=folder))
     (folder / "result.json").unlink()
-    outcome, executor = run_here(study, tmp_path)
-    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in outcome.blocked[folder]
+    jobs, executor = run_here(study, tmp_path, executor=Pretending())
+    assert "holds a run of 1 epochs, which cannot be extended to --epochs 2" in jobs.failed[folder]
     assert folder not in executor.order
-    assert len(outcome.finished) == 1  # the others
+    assert len(jobs.finished) == 1  # the others
     with locked(folder, LAUNCH_LOCK):  # it was given back
         pass
 
 
+def test_more_processes_than_gpus_are_refused_at_once(tmp_path):
+    plan = make_plan(tiny_study(), "pocket", tmp_path / "study")
+    executor = LocalExecutor(gpus=["0", "1"])
+    with pytest.raises(ConfigError, match=r"--processes 4: this machine has 2 GPUs"):
+        run_plan(plan, executor, processes=4, console=console())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_spaces_is_quoted_in_commands(tmp_path):
+    folder, heard = tmp_path / "my study", console()
+    run_plan(make_plan(tiny_study(), "pocket", folder), Pretending(), console=heard)
+    assert f"2 runs finished. Show the results: spatialgrad report '{folder}'" in heard.file.getvalue()
+
+
 def test_machine_options_of_the_last_command_count(tmp_path):
     study = tiny_study()
-    run_here(study, tmp_path, only=["origin"], changes={"data.root": tmp_path})
+    run_here(study, tmp_path, only=["origin"], changes={"data.root": tmp_path}, executor=Pretending())
     folder = make_plan(study, "pocket", tmp_path).jobs[0].folder
     (folder / "result.json").unlink()
-    run_here(study, tmp_path, only=["origin"], changes={"machine.workers": 3})
+    run_here(study, tmp_path, only=["origin"], changes={"machine.workers": 3}, executor=Pretending())
     config = json.loads((folder / "config.json").read_text())
     assert (config["machine"]["workers"], config["data"]["root"]) == (3, None)
 
@@ -174,23 +186,23 @@ def test_a_terminal_that_is_gone_ends_nothing(tmp_path, monkeypatch):
         def write(self, text):
             raise BrokenPipeError
 
-    outcome, _ = run_here(tiny_study(), tmp_path, only=["origin"], console=Console(file=Gone()))
-    assert len(outcome.finished) == 1
+    jobs, _ = run_here(tiny_study(), tmp_path, only=["origin"], console=Console(file=Gone()), executor=Pretending())
+    assert len(jobs.finished) == 1
 
 
 def test_a_refused_config_is_not_tried_with_further_seeds(tmp_path):
     """One error is told once: the other seeds of the arm would be refused for the same reason."""
     study, heard = tiny_study(), console()
     arms = (*study.arms("pocket"), Arm(group={}, label="lost", config=tiny_config(data={"name": "folder:nowhere"})))
-    outcome, executor = run_here(replace(study, arms=lambda scale: arms), tmp_path, num_seeds=3, executor=Refusing(),
+    jobs, executor = run_here(replace(study, arms=lambda scale: arms), tmp_path, num_seeds=3, executor=Refusing(),
                                  console=heard)  # fmt: skip
-    assert len(outcome.finished) == 6
+    assert len(jobs.finished) == 6
     assert sum(folder.parent.name == "lost" for folder in executor.order) == 1
-    assert [*outcome.failed, *outcome.blocked] == [tmp_path / f"runs/lost/seed{seed}" for seed in range(3)]
+    assert list(jobs.failed) == [tmp_path / f"runs/lost/seed{seed}" for seed in range(3)]
     assert "lost · seed 2: FAILED: not started: as lost · seed 0: no images" in heard.file.getvalue()
 
 
-class Refusing(InProcess):
+class Refusing(Pretending):
     """Refuses the data set that is not there, as a run's process does."""
 
     def train(self, folder):

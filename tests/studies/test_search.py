@@ -1,7 +1,8 @@
 """Grid searches: the best point completes an arm; interrupted, shared, and not stopped by a point that fails."""
 
 import json
-from pathlib import Path
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,9 +10,8 @@ from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import BEST
 from spatialgrad.studies.search import decide, point_value
 from spatialgrad.studies.study import Point, RunRecord
-from spatialgrad.train import DamagedFileError, Run
-from support.studies import InProcess, console, results, run_here, run_quietly, sessions, tiny_study
-from support.training import Process, wait_for
+from spatialgrad.train import DamagedFileError, DivergedError, Run
+from support.studies import Pretending, console, results, run_here, tiny_study, write_result
 
 
 @pytest.fixture
@@ -47,27 +47,31 @@ def test_several_seeds_are_averaged():
     assert point_value(point, {"point/seed0": 0.5, "point/seed1": 0.7}.get) == pytest.approx(0.6)
 
 
+class Scored(Pretending):
+    """The larger α, the better; a wild learning rate diverges."""
+
+    def train(self, folder):
+        config = Run.open(folder).config
+        if config.optimizer.lr > 1:
+            raise DivergedError("the loss became non-finite")
+        write_result(folder, config.scaling.alpha / 10)
+
+
 def test_the_best_point_tunes_the_arm(tmp_path):
-    study = tiny_study(tuned=True, failing=True)
-    heard = console()
-    outcome, executor = run_here(study, tmp_path, console=heard)
+    study, heard = tiny_study(tuned=True, failing=True), console()
+    jobs, executor = run_here(study, tmp_path, executor=Scored(), console=heard)
     names = [str(folder.relative_to(tmp_path)) for folder in executor.order]
     assert names[-1] == "runs/fashion-mnist-tuned/seed0"
-    assert len(names) == 4 + 4
-    assert len(outcome.failed) == 3  # two points and the wild arm
-    assert len(outcome.finished) == 5
+    assert (len(jobs.failed), len(jobs.finished)) == (3, 5)  # two points and the wild arm
     best = json.loads((tmp_path / "searches/alpha" / BEST).read_text())
-    points = [Run.open(tmp_path / name) for name in names if name.startswith("searches")]
-    known = {run.config.scaling.alpha: run.result.value for run in points if run.is_finished}
-    assert best["values"]["scaling.alpha"] == max(known, key=known.get)
+    assert best["values"] == {"scaling.alpha": 5.0, "optimizer.lr": 0.05}
     config = Run.open(tmp_path / names[-1]).config
-    assert (config.scaling.alpha, config.optimizer.lr) == (best["values"]["scaling.alpha"], 0.05)
-    assert config.data.validation == 0
+    assert (config.scaling.alpha, config.optimizer.lr, config.data.validation) == (5.0, 0.05, 0)
     assert "FAILED: the loss became non-finite" in heard.file.getvalue()
 
     # Again: what has failed is tried again, and nothing else.
     before = results(tmp_path)
-    _, executor = run_here(study, tmp_path)
+    _, executor = run_here(study, tmp_path, executor=Scored())
     assert len(executor.order) == 3
     assert results(tmp_path) == before
 
@@ -80,27 +84,27 @@ def test_resumed_in_the_middle(tmp_path):
         if len(executor.order) == 2:
             raise Stopped
 
-    executor = InProcess(before=at_second)
+    executor = Pretending(before=at_second)
     study = tiny_study(tuned=True)
     with pytest.raises(Stopped):
         run_here(study, tmp_path, executor=executor)
     before = results(tmp_path)
-    outcome, executor = run_here(study, tmp_path)
-    assert not outcome.failed
+    jobs, executor = run_here(study, tmp_path, executor=Pretending())
+    assert not jobs.failed
     assert executor.order[0] == tmp_path / "searches/alpha/point-1/seed0"
     assert before.items() <= results(tmp_path).items()
 
 
-def test_two_processes_share_a_study(tmp_path):
+def test_two_commands_share_a_study(tmp_path):
     """Each run is started once, by one of them, and both see the end of it."""
-    Path(tmp_path / "study").mkdir()
-    options = ({"tuned": True}, tmp_path / "study", {"num_seeds": 2})
-    processes = [Process(*options, function=run_quietly) for _ in range(2)]
-    assert [process.wait()[0] for process in processes] == [0, 0]
-    wait_for(lambda: len(list((tmp_path / "study").glob("started-*"))) == 2)
-    runs = [path.parent for path in (tmp_path / "study").rglob("result.json")]
-    assert len(runs) == 2 + 3 * 2
-    assert [sessions(run) for run in runs] == [1] * 8
-    counts = [int(path.name.split("-")[1]) for path in (tmp_path / "study").glob("started-*")]
-    assert sum(counts) == 8
-    assert min(counts) > 0
+
+    def run(number):
+        executor = Pretending(before=lambda folder: time.sleep(0.2))
+        return run_here(tiny_study(tuned=True), tmp_path, num_seeds=2, executor=executor)
+
+    with ThreadPoolExecutor(2) as pool:
+        commands = list(pool.map(run, range(2)))
+    started = [folder for _, executor in commands for folder in executor.order]
+    assert len(started) == len(set(started)) == 2 + 3 * 2
+    assert all(executor.order for _, executor in commands)
+    assert all(set(started) == jobs.finished for jobs, _ in commands)

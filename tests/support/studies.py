@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -92,9 +91,9 @@ class InProcess:
         future = Future()
         try:
             self.train(folder)
-            future.set_result(Ended(folder=folder, exit_code=0))
+            future.set_result(Ended(exit_code=0))
         except TrainError as error:
-            future.set_result(Ended(folder=folder, exit_code=error.exit_code, message=str(error)))
+            future.set_result(Ended(exit_code=error.exit_code, message=str(error)))
         return future
 
     def train(self, folder):
@@ -126,20 +125,13 @@ def write_result(folder, value):
 
 
 def run_here(study, folder, *, executor=None, console=SILENT, stop=None, archive=None, **options):
-    """Plan and run a study in this process; the outcome and the executor."""
+    """Plan and run a study in this process; the jobs as they have ended, and the executor."""
     executor = executor or InProcess()
     plan, reporter = make_plan(study, "pocket", Path(folder), **options), StudyReporter(console)
     jobs = PlanJobs(plan, reporter, archive=archive)
-    reporter.start(len(plan.jobs), len(jobs.outcome.finished))
+    reporter.start(len(plan.jobs), len(jobs.finished))
     run_jobs(jobs, executor, reporter, stop or Stop())
-    return jobs.outcome, executor
-
-
-def run_quietly(study_options, folder, options):
-    """For `Process(function=...)`."""
-    outcome, executor = run_here(tiny_study(**study_options), folder, **options)
-    Path(folder, f"started-{len(executor.order)}-{os.getpid()}").touch()
-    return len(outcome.failed)
+    return jobs, executor
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, comma
 from spatialgrad.cli.report import show_report
 from spatialgrad.cli.terminal import terminal
 from spatialgrad.data.registry import DATASETS, FOLDER, is_folder
-from spatialgrad.studies.own.compare import (
+from spatialgrad.studies.compare import (
     COMPARABLE,
     COMPARE,
     LEAST_SEEDS,
@@ -98,9 +98,7 @@ def compare(
         raise ConfigError(f"--minutes {minutes:g}: {reason}")
     if images is not None and dataset_name(images) != config.data.name:
         raise ConfigError(f"{images} must come first, and without --dataset: spatialgrad compare {images} --minutes 30")
-    if config.data.root is not None:
-        config = with_values(config, {"data.root": config.data.root.resolve()})  # runs may start in another folder
-    config = replace(config, machine=launch.within(config.machine))
+    config = launch.placed(config)
     if epochs is not None:
         config = with_values(config, {"budget.epochs": epochs})
     folder = default_folder(COMPARE, config) if out is None else out
@@ -109,7 +107,7 @@ def compare(
     before = read_study(folder) if (folder / STUDY).exists() else None
     # A comparison that is there keeps its methods: all of them get the seeds that are asked for.
     every = list(dict.fromkeys([*(methods_in(before) if before else ()), *methods]))
-    study = compare_study(config, every)
+    compare_study(config, every)  # refuses what cannot be compared before anything is measured
     launch.check_data(config)
     if epochs is None and before is not None and (shown := [arm for arm in before.arms if arm.shown]):
         config = with_values(config, {"budget.epochs": shown[0].config.budget.epochs})  # as it was planned
@@ -117,7 +115,6 @@ def compare(
         planned = plan(config, every, minutes or MINUTES, seeds, launch.slots(config.machine))
         config, seeds = with_values(config, {"budget.epochs": planned.epochs}), planned.seeds
     num_seeds = max(seeds or SEEDS, len(before.seeds) if before else 0)
-    study = compare_study(config, every)
     flags = flags_of(config, base, without=("method.name", "budget.epochs"), always=NAMED)
     flags += ["--epochs", str(config.budget.epochs), "--methods", *every, "--seeds", str(num_seeds)]
     if default_folder(COMPARE, config) != folder:
@@ -125,7 +122,7 @@ def compare(
     command = command_of(COMPARE, flags, recipe)
     try:
         launch.run(
-            make_plan(study, "own", folder, num_seeds=num_seeds, note=note, command=command),
+            make_plan(compare_study(config, every), "own", folder, num_seeds=num_seeds, note=note, command=command),
             config.machine,
             archive=archive,
         )
@@ -238,19 +235,18 @@ def show_verdict(folder: Path) -> None:
     from spatialgrad.report.tables.results import compare_all
 
     study = load_results(folder)
-    compared, metric, console = compare_all(study), metric_name(study.record.metric), terminal()
+    compared, metric, lines = compare_all(study), metric_name(study.record.metric), list[str]()
     reference = next((arm for arm in study.shown if study.reference(arm) is None), None)
     for arm in study.shown:
-        comparison = compared[arm.record.key]
-        if comparison is not None and reference is not None:
-            console.print(verdict(arm.label, reference.label, comparison), soft_wrap=True, markup=False)
+        if (comparison := compared[arm.record.key]) is not None and reference is not None:
+            lines.append(verdict(arm.label, reference.label, comparison))
     for arm in study.shown:
         train, test = (_last(study, arm, split) for split in ("train", "test"))
         if train is not None and test is not None:
-            shown = f"{arm.label}: {metric} {train:.2f} % on training images, {test:.2f} % on validation images."
-            console.print(shown, soft_wrap=True, markup=False)
+            lines.append(f"{arm.label}: {metric} {train:.2f} % on training images, {test:.2f} % on validation images.")
             if arm is reference:
-                console.print(fit_verdict(arm.label, train, test), soft_wrap=True, markup=False)
+                lines.append(fit_verdict(arm.label, train, test))
+    terminal().print("\n".join(lines), soft_wrap=True, markup=False)
 
 
 def verdict(method: str, reference: str, comparison: Comparison) -> str:
@@ -269,12 +265,12 @@ def fit_verdict(label: str, train: float, test: float) -> str:
     """Whether a training is long enough to judge scaling by it, from its metric in per cent."""
     if train - test >= CLEAR_GAP:
         return (
-            f"{label} is clearly better on training images. All clear gains of scaling so far were found in such "
-            "trainings, though not every one of them gained."
+            f"{label} is clearly better on training images than on validation images. Every clear gain of scaling so "
+            "far was found in such a training, but not every such training gained."
         )
     return (
-        f"{label} is hardly better on training images. No clear gain of scaling has been found so far in such "
-        "trainings: compare again with more --minutes or --epochs before you decide."
+        f"{label} is hardly better on training images than on validation images. No clear gain of scaling has been "
+        "found in such a training so far: compare again with more --minutes or --epochs before you decide."
     )
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from spatialgrad.cli.terminal import program
 from spatialgrad.train.config import TrainConfig, with_values
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.flags import require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,10 +58,8 @@ class DemoConfig:
     def __post_init__(self) -> None:
         # The first update comes after one epoch of warm-up.
         for name, least in {"epochs": 2, "steps": 1, "batch_size": 1}.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
-        if not 0 < self.width <= 1:
-            raise ConfigError(f"--width must be above 0 and at most 1, got {self.width:g}")
+            require(getattr(self, name) >= least, name, getattr(self, name), f"must be at least {least}")
+        require(0 < self.width <= 1, "width", self.width, "must be above 0 and at most 1")
 
     def training(self, method: str, **values: Any) -> TrainConfig:
         """The config of a training of the demonstration."""
@@ -75,12 +73,10 @@ def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -
 
     console = Console(highlight=False)
     lemma = {name: start(config.training(name, **LEMMA)) for name in ("lemma", "lemma-unscaled")}
-    if config.steps > lemma["lemma"].steps_per_epoch:
-        most = lemma["lemma"].steps_per_epoch
-        raise ConfigError(f"--steps must be at most {most}, the steps of an epoch, got {config.steps}")
-    number = len(lemma["lemma"].task.dataset.train)
-    if config.batch_size > number:
-        raise ConfigError(f"--batch-size must be at most {number}, got {config.batch_size}")
+    most = lemma["lemma"].steps_per_epoch
+    require(config.steps <= most, "steps", config.steps, f"must be at most {most}, the steps of an epoch")
+    most = len(lemma["lemma"].task.dataset.train)
+    require(config.batch_size <= most, "batch_size", config.batch_size, f"must be at most {most}")
     costs = {name: Cost(start(config.training(name))) for name in METHODS}
     dataset = costs["sgs"].learner.task.description
     console.print(f"VGG-11 at {config.width:g} of its width on {dataset}, on the CPU.")
@@ -96,8 +92,9 @@ def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -
     console.print("\n[bold]Cost[/bold]")
     console.print(cost_table(costs))
     console.print(
-        f"Processor time: median of {config.epochs} interleaved epochs; SGS updated every {UPDATE_EVERY} epochs. "
-        f"Memory: parameters, gradients, momentum and what the backward pass keeps for {config.batch_size} images.",
+        f"Time: processor time, median of {config.epochs} interleaved epochs; an epoch of plain training took "
+        f"{statistics.median(costs['baseline'].epochs):.2f} s. SGS updates every {UPDATE_EVERY} epochs. Memory: "
+        f"parameters, gradients, momentum and what the backward pass keeps for {config.batch_size} images.",
         style="dim",
     )
     console.print("\n[bold]Does it help?[/bold]")
@@ -221,16 +218,15 @@ def lemma_text(steps: int, scaled: dict[str, float], unscaled: dict[str, float])
 def cost_table(costs: dict[str, Cost]) -> Table:
     """Time, parameters and memory of every method, beside plain training."""
     table, plain = Table(), costs["baseline"]
-    for column in ("method", "epoch", "× plain", "parameters", "memory", "× plain", "after training"):
+    for column in ("method", "time", "parameters", "memory", "", "after training"):
         table.add_column(column, justify="left" if column in ("method", "after training") else "right")
     for name, cost in costs.items():
         table.add_row(
             METHODS[name],
-            f"{statistics.median(cost.epochs) + cost.update_share:.2f} s",
-            f"{cost.ratio(plain):.2f}",
+            f"{cost.ratio(plain):.2f} ×",
             f"{cost.parameters:,}",
             f"{cost.memory_bytes / 2**20:.0f} MiB",
-            f"{cost.memory_bytes / plain.memory_bytes:.2f}",
+            f"{cost.memory_bytes / plain.memory_bytes:.2f} ×",
             "deploy" if name in ("baseline", "sgs") else "merge",
         )
     return table
@@ -262,11 +258,11 @@ def verdict(lemma: dict[str, float], costs: dict[str, Cost]) -> str:
 
 def next_commands() -> str:
     """Three commands to try next, as they can be typed here."""
-    name = program()
-    return (
-        "Next:\n"
-        f"  {name} compare FOLDER            # does it help on your images? One folder per class; half an hour\n"
-        f"  {name} train --recipe pocket     # a training from the command line, in a minute\n"
-        f"  {name} study run cifar --scale pocket   # the paper's first table, small, in minutes\n"
-        "In your own loop: sgs = SpatialGradientScaling(model, optimizer, live=True)"
-    )
+    commands = {
+        "compare FOLDER": "does it help on your images? One folder per class; half an hour",
+        "train --recipe pocket": "a training from the command line, in a minute",
+        "study run cifar --scale pocket": "the paper's first table, small, in minutes",
+    }
+    width = max(map(len, commands))
+    lines = [f"  {program()} {command:<{width}}  # {what}" for command, what in commands.items()]
+    return "\n".join(["Next:", *lines, "In your own loop: sgs = SpatialGradientScaling(model, optimizer, live=True)"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from spatialgrad.data.registry import data_root, find_source, is_folder
 from spatialgrad.studies.launch import Executor, LocalExecutor, visible_gpus
 from spatialgrad.studies.plan import Plan
-from spatialgrad.train.config import MachineConfig, TrainConfig
-from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.config import MachineConfig, TrainConfig, with_values
+from spatialgrad.train.flags import require
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,17 +21,15 @@ class LaunchOptions:
     launcher: Literal["local", "ray"] = "local"
     """local: processes on this machine. ray: a Ray cluster."""
     jobs: int | None = None
-    """Number of runs at a time; by default one per GPU of this machine, divided by --processes, and 1 without a GPU; on
-    a cluster as many as fit."""
+    """Number of runs at a time; by default one per --processes GPUs, or 1 without a GPU; on a cluster, what fits."""
     processes: int = 1
     """Number of processes per run, through torchrun: one per GPU."""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device type."""
     threads: int | None = None
-    """CPU threads per process; by default the cores, divided by the number of runs at a time; on a cluster the CPUs of
-    a run."""
+    """CPU threads per process; by default an equal share of the cores, or on a cluster of the CPUs of a run."""
     cpus_per_run: int | None = None
-    """With --launcher ray: CPUs per run; by default threads times processes, or a node's CPUs per GPU, or at most 4."""
+    """With --launcher ray: CPUs per run; by default a GPU's share of its node, or at most 4 without a GPU."""
     gpus_per_run: float | None = None
     """With --launcher ray: GPUs per run; by default one per process if the cluster has any."""
     ray_address: str | None = None
@@ -40,37 +38,39 @@ class LaunchOptions:
     def __post_init__(self) -> None:
         for name in ("jobs", "processes", "threads", "cpus_per_run"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-        if self.launcher != "ray":
-            given = [
-                name for name in ("cpus_per_run", "gpus_per_run", "ray_address") if getattr(self, name) is not None
-            ]
-            if given:
-                flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-                raise ConfigError(f"{flags} can only be used with --launcher ray")
+            require(value is None or value >= 1, name, value, "must be at least 1")
+        for name in ("cpus_per_run", "gpus_per_run", "ray_address"):
+            value = getattr(self, name)
+            require(value is None or self.launcher == "ray", name, value, "can only be used with --launcher ray")
 
     def within(self, machine: MachineConfig) -> MachineConfig:
         """What a config says about its machine, with these options in place of what they decide."""
-        changes: dict[str, Any] = {}
         if self.accelerator != "auto":
-            changes["accelerator"] = self.accelerator
+            machine = replace(machine, accelerator=self.accelerator)
         if self.processes == 1:
-            changes["devices"] = 1
-        machine = replace(machine, **changes)
-        return replace(machine, threads=self.threads or machine.threads or self._share_of_cores(machine))
+            machine = replace(machine, devices=1)
+        threads = self.threads or machine.threads
+        if threads is None and self.launcher == "local":  # the nodes of a cluster may have other numbers of cores
+            threads = max(1, usable_cores() // (self.slots(machine) * self.processes))
+        return replace(machine, threads=threads)
 
-    def check_data(self, config: TrainConfig) -> None:
-        """Check the data set before anything is written; no image of class folders is opened.
+    def placed(self, config: TrainConfig) -> TrainConfig:
+        """A config with these options; runs may start in another folder, and find their data from there."""
+        config, root = replace(config, machine=self.within(config.machine)), config.data.root
+        return config if root is None else with_values(config, {"data.root": root.resolve()})
+
+    def check_data(self, *configs: TrainConfig) -> None:
+        """Check the data sets of all runs before anything is written; no image of class folders is opened.
 
         Nothing is checked for a cluster, whose machines may have other folders.
 
         Raises:
-            DataError: If it is missing, or class folders hold no images.
+            DataError: If one is missing, or class folders hold no images; the message says how to get it.
         """
-        source, root = find_source(config.data.name), data_root(config.data.root)
-        if self.launcher == "local" and (is_folder(source.name) or source.locate(root) is None):
-            source.load(root)
+        for name, root in dict.fromkeys((config.data.name, config.data.root) for config in configs):
+            source, folder = find_source(name), data_root(root)
+            if self.launcher == "local" and (is_folder(source.name) or source.locate(folder) is None):
+                source.load(folder)
 
     def open(self, machine: MachineConfig) -> Executor:
         """An executor; it is closed by those who run with it.
@@ -99,17 +99,10 @@ class LaunchOptions:
             machine: Theirs, as `within` returns it.
             archive: Folder of archives, to which each finished run is added at once.
         """
-        from spatialgrad.studies.runner import check_data, run_plan
+        from spatialgrad.studies.runner import run_plan
 
-        if self.launcher == "local":
-            check_data(plan)
+        self.check_data(*(job.config for job in plan.jobs))
         run_plan(plan, self.open(machine), processes=self.processes, archive=archive)
-
-    def _share_of_cores(self, machine: MachineConfig) -> int | None:
-        """Threads per process; None on a cluster, whose nodes may have another number of cores than this machine."""
-        if self.launcher == "ray":
-            return None
-        return max(1, usable_cores() // (self.slots(machine) * self.processes))
 
     def slots(self, machine: MachineConfig) -> int:
         """Number of runs at a time on this machine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import platform
 import signal
@@ -58,7 +59,8 @@ Further commands:
   data       List and download data sets.
   model      List networks, and show what a method does with one.
 
-`{program} COMMAND --help` explains a command, `{program} --version` prints the versions."""
+`{program} COMMAND --help` explains a command.
+`{program} --version` prints the versions."""
 HELP = ("-h", "--help", "--help-all")
 SPINS = "3000"
 """How often a waiting thread of OpenMP looks for work before it sleeps: for about 0.1 ms.
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if mistake := _mistyped(given):
         print(f"spatialgrad: {mistake}", file=sys.stderr)
         return 2
-    with _quiet_interrupts():
+    with _quiet_interrupts(), _warnings_once():
         return exit_code_of(lambda: _run(given))
 
 
@@ -100,6 +102,26 @@ def _spin_briefly() -> None:
     """Set `SPINS` for this process, if it has not loaded torch yet, and those that it starts; users' settings win."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    """Show each line that the package logs once: a command may read its data set several times."""
+    handler, shown = logging.lastResort, set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        known = record.getMessage() in shown
+        shown.add(record.getMessage())
+        return not known
+
+    if handler is None:
+        yield
+        return
+    handler.addFilter(is_new)
+    try:
+        yield
+    finally:
+        handler.removeFilter(is_new)
 
 
 @contextmanager
@@ -131,7 +153,7 @@ def _quiet_interrupts() -> Iterator[None]:
 def _run(arguments: list[str]) -> None:
     import tyro
 
-    from spatialgrad.cli.options import LONG, ConfigCommand
+    from spatialgrad.cli.options import LONG, ConfigCommand, unwrapped
     from spatialgrad.cli.terminal import program
 
     if not arguments or arguments[0] in HELP:
@@ -147,6 +169,8 @@ def _run(arguments: list[str]) -> None:
     function = _load(found)
     if isinstance(function, ConfigCommand):
         function = function.bind(rest)
+    else:
+        function.__doc__ = unwrapped(function)
     tyro.cli(function, prog=path, args=["--help" if each == LONG else each for each in rest])
 
 

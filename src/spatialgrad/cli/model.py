@@ -13,7 +13,7 @@ from spatialgrad.models.external import FORMS, ModelError, is_external
 from spatialgrad.models.registry import list_models, model_info
 from spatialgrad.train.config import METHOD_NAMES, ModelConfig
 from spatialgrad.train.errors import ConfigError
-from spatialgrad.train.flags import check_name
+from spatialgrad.train.flags import check_name, require
 from spatialgrad.utils.text import describe_error
 
 if TYPE_CHECKING:
@@ -77,10 +77,8 @@ def model_show(
         options: Further arguments of the network.
     """
     check_name("method", method, METHOD_NAMES)
-    numbers = {"--num-classes": num_classes, "--image-size": image_size, "--in-channels": in_channels}
-    for flag, number in numbers.items():
-        if number is not None and number < 1:
-            raise ConfigError(f"{flag} must be at least 1, got {number}")
+    for field, number in {"num_classes": num_classes, "image_size": image_size, "in_channels": in_channels}.items():
+        require(number is None or number >= 1, field, number, "must be at least 1")
     config = ModelConfig(name=name, width=width, options=options)
     from spatialgrad.train.methods import find_method
     from spatialgrad.train.tasks.base import build_network

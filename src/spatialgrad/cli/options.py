@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
@@ -68,11 +69,16 @@ class ConfigCommand:
                 if each.name != "base"
             ]
         )
-        summary, _, rest = (inspect.getdoc(self.function) or "").partition("\n\n")
+        summary, _, rest = unwrapped(self.function).partition("\n\n")
         command.__doc__ = "\n\n".join([summary, *([SHORTENED] if short else []), rest])
         functools.update_wrapper(command, self.function, assigned=("__name__", "__module__"), updated=())
         del command.__wrapped__  # type: ignore[attr-defined]
         return command
+
+
+def unwrapped(function: Callable[..., Any]) -> str:
+    """The docstring with each argument in one line: the parser would keep the line breaks of the source."""
+    return re.sub(r"\n {8}", " ", inspect.getdoc(function) or "")
 
 
 def hiding(config: Any, hidden: Collection[str], prefix: str = "") -> Any:

@@ -36,7 +36,7 @@ Only = Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...")]
 
 
 def study_list() -> None:
-    """List the studies: each is a table or a figure of the paper."""
+    """List the studies: tables and figures of the paper, and questions of our own."""
     terminal().print(describe_all(list_studies()))
 
 
@@ -81,7 +81,7 @@ def study_run(
     """
     study, machine = get_study(name), launch.within(MachineConfig())
     if scale is None:
-        raise ConfigError(f"--scale is missing; choose one:\n  {_scales(study)}")
+        raise ConfigError("\n  ".join(["--scale is missing; choose one:", *_scales(study)]))
     changes: dict[str, Any] = {f"machine.{field}": getattr(machine, field) for field in PLACE}
     if root is not None:
         changes["data.root"] = root.resolve()
@@ -115,14 +115,14 @@ def describe_all(studies: Iterable[Study]) -> RenderableType:
     """All studies: place in the paper, question, and number of runs and duration at each scale."""
     lines = []
     for study in studies:
-        lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {_scales(study)}")
+        lines.append(f"{study.name:<20} {study.shows}\n  {study.question}\n  {' · '.join(_scales(study))}")
     return Text("\n".join(lines))
 
 
-def _scales(study: Study) -> str:
+def _scales(study: Study) -> list[str]:
     """Number of runs and duration at each scale."""
     runs = {scale: counted(count_runs(study, scale), "run") for scale in SCALES}
-    return " · ".join(f"{scale}: {number}, {study.times.get(scale, '?')}" for scale, number in runs.items())
+    return [f"{scale}: {number}, {study.times.get(scale, 'duration unknown')}" for scale, number in runs.items()]
 
 
 def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> RenderableType:
@@ -140,7 +140,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         if arm.tuned_by is not None:
             own.append(f"tuned by the search {arm.tuned_by}")
         if arm.backbone is not None:
-            own.append(f"backbone from {arm.backbone}")
+            own.append(f"starts from {arm.backbone}")
         published = "; ".join(describe_published(each, study.cost_unit) for each in arm.published)
         if arm.published_for:
             published = f"{arm.published_for}: {published}"
@@ -153,7 +153,7 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         Text(f"scale {scale}: {study.differences.get(scale, '')}"),
         Text(f"{', '.join(counts)} in total, {duration}\n"),
         table,
-        Text("\ncommon settings: " + ", ".join(f"{name} {_plain(value)}" for name, value in common.items())),
+        Text("\ncommon settings:\n" + _by_group(common)),
     ]
     notes = {arm.note: arm for arm in arms if arm.note}
     parts += [Text(f"note on {', '.join(arm.group.values())} · {arm.label}: {note}") for note, arm in notes.items()]
@@ -165,6 +165,15 @@ def describe_study(study: Study, scale: Scale, only: tuple[str, ...] = ()) -> Re
         where = f"evaluated on {100 * held_out:g} % of the training images"
         parts.append(Text(f"search {search.name}: {grid} ({points} points, {where})"))
     return Group(*parts)
+
+
+def _by_group(settings: Mapping[str, Any]) -> str:
+    """Settings with a line for each group: "  budget: epochs 600, evaluate_every 1"."""
+    groups: dict[str, list[str]] = {}
+    for name, value in settings.items():
+        group, _, field = name.rpartition(".")
+        groups.setdefault(group or "training", []).append(f"{field} {_plain(value)}")
+    return "\n".join(f"  {group}: {', '.join(values)}" for group, values in groups.items())
 
 
 def describe_published(value: Published, cost_unit: str | None) -> str:

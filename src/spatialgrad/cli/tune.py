@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +12,7 @@ import tyro
 from spatialgrad.cli.launching import LaunchOptions
 from spatialgrad.cli.options import ConfigCommand, ConfigFile, RecipeName, command_of, flags_of
 from spatialgrad.cli.terminal import Rows, terminal
-from spatialgrad.studies.own.compare import LEAST_SEEDS, default_folder
+from spatialgrad.studies.compare import LEAST_SEEDS, default_folder
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import STUDY, best_file, read_study
 from spatialgrad.studies.tune import (
@@ -31,6 +30,7 @@ from spatialgrad.studies.tune import (
 )
 from spatialgrad.train.config import TrainConfig, with_values
 from spatialgrad.train.errors import ConfigError, DivergedError
+from spatialgrad.train.flags import require
 from spatialgrad.train.jsonfiles import write_json
 from spatialgrad.train.locks import locked
 
@@ -70,18 +70,21 @@ def tune(
         recipe: Its name.
     """
     check_bounds(k)
-    for flag, value, least in (("--trials", trials, LEAST_TRIALS), ("--seeds", seeds, LEAST_SEEDS)):
-        if value < least:
-            raise ConfigError(f"{flag} must be at least {least}, got {value}")
-    config = replace(with_values(config, {"method.name": method}), machine=launch.within(config.machine))
-    if config.data.root is not None:
-        config = with_values(config, {"data.root": config.data.root.resolve()})  # runs may start in another folder
+    require(trials >= LEAST_TRIALS, "trials", trials, f"must be at least {LEAST_TRIALS}")
+    require(seeds >= LEAST_SEEDS, "seeds", seeds, f"must be at least {LEAST_SEEDS}")
+    config = launch.placed(with_values(config, {"method.name": method}))
     check_config(config)
     launch.check_data(config)
     flags = [*flags_of(config, base, without=("method.name",)), "--method", method, "--k", *(f"{end:g}" for end in k)]
     command = command_of(TUNE, [*flags, "--trials", str(trials), "--seeds", str(seeds)], recipe)
     folder = default_folder(TUNE, config) if out is None else out
-    run_tuning(folder, config, k, trials, seeds, launch=launch, prune=prune, command=command)
+    values = search(folder, config, k, trials, launch, prune=prune, command=command)
+    # Values that were trained again before the search was extended stay.
+    again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
+    plan = make_plan(
+        tune_study(config, sorted(again)), "own", folder, num_seeds=seeds, command=command, first_seed=FIRST_SEED
+    )
+    launch.run(plan, config.machine)
     best = show_answer(folder, config)
     # As it is trained afterwards: on all training images.
     trained, default = with_values(config, {"data.validation": 0}), with_values(base, {"data.validation": 0})
@@ -97,29 +100,17 @@ def holding_out(config: TrainConfig, arguments: Sequence[str]) -> TrainConfig:
 tune_command = ConfigCommand(tune, hidden=("method", "seed", "out"), defaults=holding_out)
 
 
-def run_tuning(
+def search(
     folder: Path,
     config: TrainConfig,
     bounds: tuple[float, float],
     num_trials: int,
-    num_seeds: int,
-    *,
     launch: LaunchOptions,
+    *,
     prune: bool,
     command: str,
-) -> None:
-    """Search k, and train the best values again.
-
-    Args:
-        folder: Of the study.
-        config: The training, whose own k is the reference.
-        bounds: Smallest and largest k.
-        num_trials: Number of values to try.
-        num_seeds: Number of further seeds.
-        launch: Where the runs are trained.
-        prune: Whether hopeless trials are stopped early.
-        command: The command that repeats all this.
-    """
+) -> dict[float, float]:
+    """Search k between two bounds, see `TrialJobs`; returns the metric of each value that was trained to the end."""
     from spatialgrad.studies.console import StudyReporter, counted
     from spatialgrad.studies.runner import run_jobs
     from spatialgrad.train.loop import check_training
@@ -134,15 +125,11 @@ def run_tuning(
         reporter.start(num_trials, len(jobs.trials), "trial")
         run_jobs(jobs, launch.open(config.machine), reporter, stop, processes=launch.processes)
     values = {trial.k: trial.value for trial in jobs.trials if trial.value is not None}
-    stopped = sum(trial.state == "pruned" for trial in jobs.trials)
     if not values:
         raise DivergedError(f"every trial in {folder} diverged; try a lower --optimizer.lr")
+    stopped = sum(trial.state == "pruned" for trial in jobs.trials)
     reporter.message(f"{counted(len(jobs.trials), 'trial')} finished, {stopped} of them stopped early.")
-    # Values that were trained again before the search was extended stay.
-    again = {*finalists(values, config.scaling.k), *ks_of(read_study(folder))}
-    study = tune_study(config, sorted(again))
-    plan = make_plan(study, "own", folder, num_seeds=num_seeds, command=command, first_seed=FIRST_SEED)
-    launch.run(plan, config.machine)
+    return values
 
 
 def show_answer(folder: Path, config: TrainConfig) -> float:

@@ -67,7 +67,7 @@ def open_study(path: Path) -> StudyOnDisk:
     """
     if not path.is_dir():
         return read_archive(path)
-    record, taken = read_study(path), TakenRuns(path).runs
+    record, taken = read_study(path), read_taken(path)
     choices, problems = dict[str, Mapping[str, Any]](), dict[str, str]()
     for search in record.searches:
         try:
@@ -135,28 +135,27 @@ def archive_study(study: Path, into: Path) -> Path:
         DamagedFileError: If files of a run are damaged, or it is not the planned one; all others are archived.
     """
     record = read_study(study)
-    planned, problems, found = record.planned_configs(read_choices(study, record)), list[str](), dict[str, Run]()
-    for name in record.runs:
+    choices, problems, planned = read_choices(study, record), dict[str, str](), dict[str, Run]()
+    for name, config in record.planned_configs(choices).items():
         run = Run.open(study / name)
-        if not run.is_finished:
-            continue
         try:
-            if problem := why_not_planned(run, planned[name]):
-                raise DamagedFileError(problem)
-            to_line(run)
-            found[name] = run
+            if run.is_finished and (problem := why_not_planned(run, config)):
+                problems[name] = problem
+            elif run.is_finished:
+                planned[name] = run
         except (ConfigError, DamagedFileError) as error:
-            problems.append(f"  {study / name}: {error}")
-    path = add_to_archive(archive_of(study, into), record, read_choices(study, record), found)
+            problems[name] = str(error)
+    path = archive_of(study, into)
+    problems |= add_to_archive(path, record, choices, planned)
     if problems:
         header = f"not archived, because files are damaged or those of another run ({path} has all others):"
-        raise DamagedFileError("\n".join([header, *problems]))
+        raise DamagedFileError("\n".join([header, *(f"  {study / name}: {why}" for name, why in problems.items())]))
     return path
 
 
 def add_to_archive(
     path: Path, record: StudyRecord, choices: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Run]
-) -> Path:
+) -> dict[str, str]:
     """Add runs to an archive, which need not exist; it stays untouched if nothing is new.
 
     Args:
@@ -164,6 +163,9 @@ def add_to_archive(
         record: The study; what is already archived of it is joined.
         choices: What each search has chosen.
         runs: Finished runs by their folders in the record.
+
+    Returns:
+        Why runs could not be added, by their folders: their files are damaged.
 
     Raises:
         ConfigError: If another study is archived there.
@@ -178,22 +180,27 @@ def add_to_archive(
             )
         record, choices = record.joined(before.record), {**before.choices, **choices}
         lines = {line["run"]: line for line in read_lines(path)[1:]}
-    environments = read_environments(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
+    environments, problems = read_environments(path.parent), dict[str, str]()
     for name, run in runs.items():
-        line = to_line(run)
-        if line["environment"] not in environments:
-            environments[line["environment"]] = _machine(run)
+        try:
+            lines[name] = {"run": name, **to_line(run)}
+        except (ConfigError, DamagedFileError) as error:
+            problems[name] = str(error)
+            continue
+        if (key := lines[name]["environment"]) not in environments:
+            environments[key] = _machine(run)
             table = JsonLines(path.parent / ENVIRONMENTS)
-            table.append({"id": line["environment"], **_machine(run)})
+            table.append({"id": key, **_machine(run)})
             table.close()
-        lines[name] = {"run": name, **line}
+    order = {name: number for number, name in enumerate(record.runs)}
+    in_order = sorted(lines.values(), key=lambda line: order.get(line["run"], len(order)))
     head = {"study": _with_configs(msgspec.to_builtins(record, enc_hook=str), _compact), "choices": choices}
-    content = b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *_in_order(lines, record)))
+    content = b"".join(msgspec.json.encode(line) + b"\n" for line in (head, *in_order))
     if not path.exists() or path.read_bytes() != content:
         with replacing(path) as file:
             file.write(content)
-    return path
+    return problems
 
 
 def to_line(run: Run) -> dict[str, Any]:
@@ -296,25 +303,18 @@ class ArchivedRuns:
         return None
 
 
-class TakenRuns:
-    """The archived runs that a study uses instead of training them again.
+def read_taken(study: Path) -> dict[str, Run]:
+    """The archived runs that a study uses instead of training them again, by their folders there."""
+    entries = read_lines(study / TAKEN)
+    environments = {entry["environment"]: entry["machine"] for entry in entries}
+    return _read_runs(study / TAKEN, entries, environments, first=1)
 
-    Args:
-        study: The study's folder.
-    """
 
-    def __init__(self, study: Path) -> None:
-        self.path = study / TAKEN
-        entries = read_lines(self.path)
-        environments = {entry["environment"]: entry["machine"] for entry in entries}
-        self.runs = _read_runs(self.path, entries, environments, first=1)
-
-    def add(self, name: str, run: Run) -> None:
-        """Add the run for a folder of the study."""
-        lines = JsonLines(self.path)
-        lines.append({"run": name, **to_line(run), "machine": _machine(run)})
-        lines.close()
-        self.runs[name] = run
+def take(study: Path, name: str, run: Run) -> None:
+    """Use an archived run for a folder of a study."""
+    lines = JsonLines(study / TAKEN)
+    lines.append({"run": name, **to_line(run), "machine": _machine(run)})
+    lines.close()
 
 
 def data_fingerprint(config: TrainConfig) -> str | None:
@@ -352,11 +352,6 @@ def _read_runs(
         str(line.get("run")): from_line(line, environments, f"line {number} of {path}")
         for number, line in enumerate(lines, start=first)
     }
-
-
-def _in_order(lines: Mapping[str, dict[str, Any]], record: StudyRecord) -> list[dict[str, Any]]:
-    order = list(record.runs)
-    return sorted(lines.values(), key=lambda line: order.index(line["run"]) if line["run"] in order else len(order))
 
 
 def _machine(run: Run) -> dict[str, Any]:

@@ -35,9 +35,8 @@ RANK_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A run whose process has ended."""
+    """How the process of a run has ended."""
 
-    folder: Path
     exit_code: int
     """Negative: the signal that killed the process."""
     message: str = ""
@@ -171,27 +170,25 @@ def output_length(folder: Path) -> int:
 
 
 def ended(folder: Path, code: int, offset: int = 0) -> Ended:
-    """A run after its process has ended; with the end of its output, after `offset` bytes, if it failed."""
-    return Ended(folder=folder, exit_code=code, message=failure_message(folder, code, offset) if code else "")
-
-
-def failure_message(folder: Path, code: int, offset: int = 0) -> str:
-    """Why a run failed: the end of its output.
+    """How a process has ended; if it failed, with the end of its output.
 
     Args:
         folder: The run's folder.
-        code: Exit code of its process.
+        code: Exit code.
         offset: Number of bytes of the output to skip: those of earlier attempts.
     """
+    if code == 0:
+        return Ended(exit_code=code)
     if code < 0:
-        return f"the process was killed by {signal.Signals(-code).name}"
+        return Ended(exit_code=code, message=f"the process was killed by {signal.Signals(-code).name}")
     output = folder / OUTPUT
     printed = output.read_bytes()[offset:].decode(errors="replace") if output.exists() else ""
     lines = [line for line in printed.splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if line.startswith("spatialgrad: ")]
     if errors:
         lines = [lines[errors[0]].removeprefix("spatialgrad: "), *lines[errors[0] + 1 :]][:LAST_LINES]
-    return "\n".join(lines[-LAST_LINES:]) or f"the process ended with exit code {code} and no output"
+    message = "\n".join(lines[-LAST_LINES:]) or f"the process ended with exit code {code} and no output"
+    return Ended(exit_code=code, message=message)
 
 
 def share_of_gpus(gpus: Sequence[str], slot: int, processes: int) -> list[str]:

@@ -77,45 +77,27 @@ def make_plan(
     num_seeds = study.num_seeds[scale] if num_seeds is None else num_seeds
     if num_seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {num_seeds}")
-    before = read_study(folder) if (folder / STUDY).exists() else None
-    arms = study.arms(scale)
+    arms, seeds = study.arms(scale), range(first_seed, first_seed + num_seeds)
     chosen = _with_backbones(choose(arms, only), arms)
     places, searches = _assign_places(arms, study.searches(scale))
     wanted = [name for name in searches if not only or any(arm.tuned_by == name for arm in chosen)]
-
-    if before is not None:
-        _check_same_study(before, study, scale, arms, folder)
-    seeds = range(first_seed, first_seed + num_seeds)
-    earlier = {arm.key: [run.seed for run in arm.runs] for arm in before.arms} if before else {}
-    planned = tuple(
-        replace(arm, runs=_runs(places[arm.key], {*earlier.get(arm.key, ()), *(seeds if arm in chosen else ())}))
-        for arm in arms
-        if arm in chosen or arm.key in earlier
-    )
-    keys = {arm.key for arm in planned}
-    omitted = tuple(arm.name for arm in arms if arm.shown and arm.key not in keys)
-    recorded = {*wanted, *(search.name for search in before.searches)} if before else set(wanted)
-    record = StudyRecord(
-        name=study.name,
-        title=study.title_at(scale),
-        shows=study.shows,
-        question=study.question,
-        scale=scale,
-        seeds=tuple(sorted({run.seed for arm in planned for run in arm.runs})),
-        layout=study.layout,
-        figures=study.figures,
-        metric=study.metric_at(scale),
-        cost_unit=study.cost_unit,
-        published_seeds=study.published_seeds,
-        differences=study.differences.get(scale, ""),
-        arms=planned,
-        searches=tuple(search for name, search in searches.items() if name in recorded),
-        note=note or (before.note if before else ""),
-        only=tuple(dict.fromkeys([*(before.only if before else ()), *only])) if omitted else (),
+    omitted = tuple(arm.name for arm in arms if arm.shown and arm not in chosen)
+    record = StudyRecord.of(
+        study,
+        scale,
+        seeds=tuple(seeds),
+        arms=tuple(replace(arm, runs=_runs(places[arm.key], seeds)) for arm in arms if arm in chosen),
+        searches=tuple(searches[name] for name in wanted),
+        note=note,
+        only=tuple(only) if omitted else (),
         omitted=omitted,
         order=tuple(arm.key for arm in arms),
         command=command,
     )
+    if (folder / STUDY).exists():
+        before = read_study(folder)
+        _check_same_study(before, study, scale, arms, folder)
+        record = record.joined(before)
     jobs: dict[Path, Job] = {}
     for name in wanted:
         for job in _search_jobs(searches[name], folder):

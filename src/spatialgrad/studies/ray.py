@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from spatialgrad.studies.launch import Ended, ended, failure_message, output_length, start_worker
+from spatialgrad.studies.launch import Ended, ended, output_length, start_worker
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.locks import is_locked
 from spatialgrad.utils.extras import install_command
@@ -116,8 +116,7 @@ class RayExecutor:
             return ended(folder, int(self._ray.get(task)), before)
         except (self._ray.exceptions.RayError, RunKilledError, KeyboardInterrupt) as error:
             lines = str(error).splitlines() or [type(error).__name__]
-            tried = "" if folder in self._cancelled else f" (tried {RETRIES + 1} times)"
-            return Ended(folder=folder, exit_code=1, message=f"{lines[-1]}{tried}")
+            return Ended(exit_code=1, message=f"{lines[-1]} (tried {RETRIES + 1} times)")  # or cancelled: not shown
         finally:
             self._started.pop(folder, None)
 
@@ -176,7 +175,7 @@ def run_in_task(folder: str, processes: int, threads: int | None, place: str) ->
         if process.stdin is not None:
             process.stdin.close()
     if code < 0:
-        raise RunKilledError(failure_message(path, code))
+        raise RunKilledError(ended(path, code).message)
     return code
 
 

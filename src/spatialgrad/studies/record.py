@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from spatialgrad.studies.study import Arm, FigureName, Layout, Point, RunRecord, Scale, Search
+from spatialgrad.studies.study import Arm, FigureName, Layout, Point, RunRecord, Scale, Search, Study
 from spatialgrad.train.config import TrainConfig, with_values
 from spatialgrad.train.errors import ConfigError, DamagedFileError, OtherConfigError
 from spatialgrad.train.jsonfiles import read_json, write_json
@@ -48,7 +48,7 @@ class StudyRecord:
     cost_unit: str | None
     published_seeds: int | None
     differences: str
-    arms: tuple[Arm, ...]
+    arms: tuple[Arm, ...] = ()
     searches: tuple[Search, ...] = ()
     note: str = ""
     """A remark of the user."""
@@ -61,6 +61,30 @@ class StudyRecord:
     command: str = ""
     """The command that repeats a user's own study; those of the paper are repeated by their names."""
     format: int = FORMAT
+
+    @classmethod
+    def of(cls, study: Study, scale: Scale, **planned: Any) -> StudyRecord:
+        """The record of a study at a scale.
+
+        Args:
+            study: What is planned.
+            scale: At which scale.
+            planned: The fields of the record that the study itself does not determine.
+        """
+        return cls(
+            name=study.name,
+            title=study.title_at(scale),
+            shows=study.shows,
+            question=study.question,
+            scale=scale,
+            layout=study.layout,
+            figures=study.figures,
+            metric=study.metric_at(scale),
+            cost_unit=study.cost_unit,
+            published_seeds=study.published_seeds,
+            differences=study.differences.get(scale, ""),
+            **planned,
+        )
 
     @property
     def heading(self) -> str:
@@ -84,21 +108,21 @@ class StudyRecord:
                 f"the folder holds {kind_of(other.name, other.scale)}, not {kind_of(self.name, self.scale)}. "
                 "Choose another folder with --out."
             )
-        arms = {arm.key: arm for arm in other.arms} | {arm.key: arm for arm in self.arms}
-        for there in other.arms:
-            runs = {run.seed: run for run in (*there.runs, *arms[there.key].runs)}
-            arms[there.key] = replace(arms[there.key], runs=tuple(runs[seed] for seed in sorted(runs)))
+        theirs = {arm.key: arm for arm in other.arms}
+        arms = theirs | {arm.key: arm for arm in self.arms}
+        for key in theirs:
+            runs = {run.seed: run for run in (*theirs[key].runs, *arms[key].runs)}
+            arms[key] = replace(arms[key], runs=tuple(runs[seed] for seed in sorted(runs)))
         order = self.order or other.order
-        in_order = sorted(arms, key=lambda key: order.index(key) if key in order else len(order))
         omitted = tuple(name for name in self.omitted if name in other.omitted)
-        searches = {search.name: search for search in other.searches} | {each.name: each for each in self.searches}
+        searches = {search.name: search for search in (*other.searches, *self.searches)}
         return replace(
             self,
-            arms=tuple(arms[key] for key in in_order),
+            arms=tuple(sorted(arms.values(), key=lambda arm: order.index(arm.key) if arm.key in order else len(order))),
             searches=tuple(searches.values()),
             seeds=tuple(sorted({*self.seeds, *other.seeds})),
             note=self.note or other.note,
-            only=tuple(dict.fromkeys([*self.only, *other.only])) if omitted else (),
+            only=tuple(dict.fromkeys([*other.only, *self.only])) if omitted else (),
             omitted=omitted,
             order=order,
         )
@@ -122,7 +146,7 @@ class StudyRecord:
                     found.setdefault(run.folder, None)
                     continue
                 if (start := places.get((arm.backbone or "", run.seed))) is not None:
-                    values[start_field(arm.config.task)] = start
+                    values[start_field(arm.config)] = start
                 config = with_values(arm.config, values) if values else arm.config
                 found.setdefault(run.folder, replace(config, seed=run.seed))
         return found
@@ -171,12 +195,6 @@ def to_record(values: Mapping[str, Any], source: str) -> StudyRecord:
     for folder in record.runs:
         if PurePath(folder).is_absolute() or ".." in PurePath(folder).parts:
             raise DamagedFileError(f"{source} is damaged (the run {folder} is outside the study's folder)")
-    for search in record.searches:
-        for point in search.points:
-            if set(point.values) != set(search.grid):
-                names, wanted = ", ".join(point.values) or "nothing", ", ".join(search.grid)
-                what = f"a point of the search {search.name} sets {names}, not {wanted}"
-                raise DamagedFileError(f"{source} is damaged ({what})")
     return record
 
 
@@ -216,6 +234,8 @@ def read_choices(study: Path, record: StudyRecord) -> dict[str, dict[str, Any]]:
     return {name: values for name, values in found.items() if values is not None}
 
 
-def start_field(task: str) -> str:
-    """The field that names the run which a training starts from: its backbone or, for classification, its scales."""
-    return "repopt.scales" if task == "classification" else "model.backbone"
+def start_field(config: TrainConfig) -> str:
+    """The field that names the run which a training starts from: its backbone, its scales, or its scalings."""
+    if config.task != "classification":
+        return "model.backbone"
+    return "scaling.fixed" if config.method.name == "sgs-static" else "repopt.scales"

@@ -7,14 +7,9 @@ from pathlib import Path
 from spatialgrad.studies.archive import is_archive
 from spatialgrad.studies.own.adaptive import ADAPTIVE
 from spatialgrad.studies.own.controls import CONTROLS
-from spatialgrad.studies.own.datasets import DATASETS
-from spatialgrad.studies.own.fitted import FITTED
-from spatialgrad.studies.own.length import LENGTH
-from spatialgrad.studies.own.live import LIVE
-from spatialgrad.studies.own.measurement import MEASUREMENT
+from spatialgrad.studies.own.measurement import LIVE, MEASUREMENT, SOURCES
 from spatialgrad.studies.own.quantization import QUANTIZATION
-from spatialgrad.studies.own.regimes import REGIMES
-from spatialgrad.studies.own.sources import SOURCES
+from spatialgrad.studies.own.where_it_helps import DATASETS, FITTED, LENGTH, REGIMES
 from spatialgrad.studies.paper.figure8_k_search import K_SEARCH
 from spatialgrad.studies.paper.figures4_6_scalings import KERNEL_MAGNITUDES, LEARNED_SCALINGS
 from spatialgrad.studies.paper.lemma1 import REPARAM_EQUIVALENCE
@@ -24,11 +19,10 @@ from spatialgrad.studies.paper.table3_search_methods import SEARCH_METHODS
 from spatialgrad.studies.paper.table4_architectures import ARCHITECTURES
 from spatialgrad.studies.paper.table5_optimizers import OPTIMIZERS
 from spatialgrad.studies.paper.table6_sensitivity import SENSITIVITY
-from spatialgrad.studies.paper.table7_segmentation import SEGMENTATION
-from spatialgrad.studies.paper.table8_pose import POSE
+from spatialgrad.studies.paper.tables7_8_fine_tuning import POSE, SEGMENTATION
 from spatialgrad.studies.record import STUDIES as FOLDER
 from spatialgrad.studies.record import STUDY
-from spatialgrad.studies.study import SCALES, Study
+from spatialgrad.studies.study import SCALES, Study, slug
 from spatialgrad.train.errors import ConfigError, TrainError
 from spatialgrad.train.flags import as_config_error, check_name
 from spatialgrad.utils.text import did_you_mean, find_object, is_object_name
@@ -76,6 +70,9 @@ def get_study(name: str) -> Study:
         ConfigError: If the name is unknown; the message suggests the closest one.
     """
     if not is_object_name(name):
+        for study in STUDIES.values():
+            if slug(study.shows).replace("-", "") == slug(name).replace("-", ""):
+                raise ConfigError(f"unknown study {name!r}; {study.shows} of the paper is the study {study.name!r}")
         check_name("study", name, STUDIES)
         return STUDIES[name]
     with as_config_error():

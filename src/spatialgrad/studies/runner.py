@@ -13,14 +13,13 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 
-from spatialgrad.data.registry import data_root, find_source
-from spatialgrad.studies.archive import ArchivedRuns, TakenRuns, add_to_archive, archive_of, data_fingerprint
+from spatialgrad.studies.archive import ArchivedRuns, add_to_archive, archive_of, data_fingerprint, read_taken, take
 from spatialgrad.studies.console import StudyReporter, counted
 from spatialgrad.studies.launch import OUTPUT, PATIENCE, Ended, Executor, LocalExecutor
 from spatialgrad.studies.plan import Job, Plan
@@ -138,30 +137,17 @@ def run_plan(
         if isinstance(executor, LocalExecutor):  # other machines may have other folders and devices
             check_first_run(plan, executor, processes)
         jobs = PlanJobs(plan, reporter, processes=processes, archive=archive)
-        reporter.start(len(plan.jobs), len(jobs.outcome.finished))
+        reporter.start(len(plan.jobs), len(jobs.finished))
         run_jobs(jobs, executor, reporter, stop, processes=processes)
-    failed = {**jobs.outcome.failed, **jobs.outcome.blocked}
-    if failed:
-        lines = [f"  {folder}: {(message.splitlines() or [''])[0]}" for folder, message in failed.items()]
+    if jobs.failed:
+        lines = [f"  {folder}: {(message.splitlines() or [''])[0]}" for folder, message in jobs.failed.items()]
         raise FailedRunsError(
-            "\n".join([f"{len(failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
+            "\n".join([f"{len(jobs.failed)} of {counted(len(plan.jobs), 'run')} failed:", *lines])
             + f"\nThe full output is in {OUTPUT} of each run. Run the same command again to retry them.\n"
             f"Show the others: spatialgrad report {shlex.quote(str(plan.folder))}"
         )
     results = f"spatialgrad report {shlex.quote(str(plan.folder))}"
     reporter.message(f"{counted(len(plan.jobs), 'run')} finished. Show the results: {results}")
-
-
-def check_data(plan: Plan) -> None:
-    """Check that the data sets of all runs are there, in the order of the plan.
-
-    Raises:
-        MissingDataError: If one is missing; the message says how to get it.
-    """
-    for name, root in dict.fromkeys((job.config.data.name, job.config.data.root) for job in plan.jobs):
-        source, folder = find_source(name), data_root(root)
-        if source.locate(folder) is None:
-            source.load(folder)
 
 
 def check_first_run(plan: Plan, executor: LocalExecutor, processes: int = 1) -> None:
@@ -214,19 +200,6 @@ def prepare(job: Job) -> None:
         raise ConfigError(f"{error}. Restore the file, or move the folder away.") from error
 
 
-@dataclass
-class Outcome:
-    """What became of the jobs of a plan."""
-
-    finished: set[Path] = field(default_factory=set)
-    failed: dict[Path, str] = field(default_factory=dict)
-    blocked: dict[Path, str] = field(default_factory=dict)
-    """Runs that could not start: a run they depend on failed, or their folders hold something else."""
-
-    def __contains__(self, folder: Path) -> bool:
-        return folder in self.finished or folder in self.failed or folder in self.blocked
-
-
 class PlanJobs:
     """The jobs of a plan, in its order; those that depend on a search or another run wait for it.
 
@@ -239,13 +212,14 @@ class PlanJobs:
 
     def __init__(self, plan: Plan, reporter: StudyReporter, *, processes: int = 1, archive: Path | None = None) -> None:
         self.plan, self.reporter, self.processes = plan, reporter, processes
-        self.outcome = Outcome()
+        self.finished: set[Path] = set()
+        self.failed: dict[Path, str] = {}
+        """Why runs failed, or could not start: a run they depend on failed, or their folders hold something else."""
         self._jobs = {job.folder: job for job in plan.jobs}
         # What failed earlier is tried again. Clocks of several machines disagree, hence the content.
         self._earlier = {folder: content for folder in self._jobs if (content := _content(folder / FAILURE))}
         self._claims: dict[Path, ExitStack] = {}
-        self._taken = TakenRuns(plan.folder)
-        self._archive, self._archived = archive, None
+        self._taken = read_taken(plan.folder)
         with planning(plan.folder):
             record = plan.record
             if (plan.folder / STUDY).exists():
@@ -253,18 +227,16 @@ class PlanJobs:
                 record = record.joined(read_study(plan.folder))
             record.write(plan.folder)
             self._record: StudyRecord = record
+        self._archive = archive
+        self._archived = None if archive is None else ArchivedRuns(archive, reporter.message)
         self._collect()
-        if archive is not None:
-            self._archived = ArchivedRuns(archive, reporter.message)
-            if taken := self._take_all():
-                reporter.message(f"Reusing {counted(taken, 'archived result')} from {archive} (no weights).")
-            self._add_to_archive(self.outcome.finished)
+        if archive is not None and (number := self._take_all()):
+            reporter.message(f"Reusing {counted(number, 'archived result')} from {archive} (no weights).")
+        self._add_to_archive(self.finished)
 
     def next(self) -> Job | None:
         """The first job whose dependencies are there and that no other command has."""
-        for job in self._jobs.values():
-            if job.folder in self.outcome or job.folder in self._claims:
-                continue
+        for job in self._open_jobs():
             complete = self._completed(job)
             if complete is not None and not self._take(complete) and self._claim(complete):
                 return complete
@@ -275,27 +247,24 @@ class PlanJobs:
         if not self._run(job).is_finished and ended.exit_code != FolderInUseError.exit_code:
             message = ended.message or f"the process ended with exit code {ended.exit_code} and without a result"
             Run.open(job.folder).record_failure(message, ended.exit_code)
-            self.outcome.failed[job.folder] = message
-            self.reporter.failed(job, message)
+            self._fail(job, message)
             if ended.exit_code in (ConfigError.exit_code, EXIT_NO_DATA):
-                self._block_others_like(job, message)
+                self._refuse_others_like(job, message)
         self._claims.pop(job.folder).close()
 
     def look(self) -> Iterable[Path]:
         """Collect what has finished here or elsewhere; nothing is ever stopped."""
-        finished = self._collect()
-        if finished and self._archive is not None:
-            self._add_to_archive(finished)
+        self._add_to_archive(self._collect())
         return ()
 
     @property
     def is_done(self) -> bool:
         """Whether all have finished, failed or cannot start."""
-        return all(folder in self.outcome for folder in self._jobs)
+        return len(self.finished) + len(self.failed) == len(self._jobs)
 
     def describe_rest(self) -> str:
         """How many are unfinished."""
-        left = sum(folder not in self.outcome for folder in self._jobs)
+        left = len(self._jobs) - len(self.finished) - len(self.failed)
         total = counted(len(self._jobs), "run")
         return f"stopped with {left} of {total} unfinished; the running ones have saved."
 
@@ -304,13 +273,22 @@ class PlanJobs:
         for held in self._claims.values():
             held.close()
 
+    def _open_jobs(self) -> list[Job]:
+        """The jobs that have not ended and that this command does not run."""
+        known = {*self.finished, *self.failed, *self._claims}
+        return [job for folder, job in self._jobs.items() if folder not in known]
+
     def _name(self, folder: Path) -> str:
         return folder.relative_to(self.plan.folder).as_posix()
 
     def _run(self, job: Job) -> Run:
         """The run in a job's folder or, if it has no result, the archived one that is used instead."""
         run = Run.open(job.folder)
-        return run if run.is_finished else self._taken.runs.get(self._name(job.folder), run)
+        return run if run.is_finished else self._taken.get(self._name(job.folder), run)
+
+    def _fail(self, job: Job, message: str, *, started: bool = True) -> None:
+        self.failed[job.folder] = message
+        self.reporter.failed(job, message if started else f"not started: {message}")
 
     def _claim(self, job: Job) -> bool:
         """Lock and prepare a run's folder, unless another command has it."""
@@ -324,7 +302,7 @@ class PlanJobs:
             try:
                 prepare(job)
             except (ConfigError, OtherConfigError) as error:
-                self._block(job, str(error))
+                self._fail(job, str(error), started=False)
                 return False
             Run.open(job.folder).forget_failure()
             self._claims[job.folder] = held.pop_all()
@@ -340,105 +318,94 @@ class PlanJobs:
         config = job.config
         if job.tuned_by is not None:
             search = next(search for search in self.plan.searches if search.name == job.tuned_by)
-            folders = [self.plan.folder / run.folder for point in search.points for run in point.runs]
-            if not all(folder in self.outcome for folder in folders):
+            folders = {self.plan.folder / run.folder for point in search.points for run in point.runs}
+            if not folders <= self.finished | self.failed.keys():
                 return None
             try:
                 with planning(self.plan.folder):
                     values = decide(self.plan.folder, search, self._value)
             except DamagedFileError as error:
-                self._block(job, str(error))
+                self._fail(job, str(error), started=False)
                 return None
             if values is None:
-                self._block(job, f"every point of the search {job.tuned_by} failed")
+                self._fail(job, f"every point of the search {job.tuned_by} failed", started=False)
                 return None
             config = with_values(config, values)
         if job.backbone is not None:
-            if start_needed and (job.backbone in self.outcome.failed or job.backbone in self.outcome.blocked):
-                self._block(job, f"its backbone in {job.backbone} failed")
+            if start_needed and job.backbone in self.failed:
+                self._fail(job, f"the run that it starts from, {job.backbone}, failed", started=False)
                 return None
             if start_needed and not (job.backbone / RESULT).exists():
                 return None
-            config = with_values(config, {start_field(config.task): job.backbone.resolve()})
+            config = with_values(config, {start_field(config): job.backbone.resolve()})
         return replace(job, config=config)
 
     def _value(self, name: str) -> float | None:
         folder = self.plan.folder / name
-        result = self._run(self._jobs[folder]).result if folder in self.outcome.finished else None
+        result = self._run(self._jobs[folder]).result if folder in self.finished else None
         return None if result is None else result.value
 
     def _take_all(self) -> int:
         """Use the archived results of all runs that have one; returns their number."""
         starts = {job.backbone for job in self.plan.jobs}
         # Runs that others start from come last: their weights are needed unless all the others are there.
-        order = sorted(self.plan.jobs, key=lambda job: job.folder in starts)
-        complete = (self._completed(job, start_needed=False) for job in order if job.folder not in self.outcome)
+        order = sorted(self._open_jobs(), key=lambda job: job.folder in starts)
+        complete = (self._completed(job, start_needed=False) for job in order)
         return sum(job is not None and self._take(job) for job in complete)
 
     def _take(self, job: Job) -> bool:
         """Use the archived result of a run that has not begun, if there is one and its weights are not needed."""
-        needed = any(
-            each.backbone == job.folder and each.folder not in self.outcome.finished for each in self.plan.jobs
-        )
+        needed = any(each.backbone == job.folder and each.folder not in self.finished for each in self.plan.jobs)
         if self._archived is None or needed or Run.open(job.folder).exists:
             return False
         run = self._archived.find(job.config, self.processes, lambda: data_fingerprint(job.config))
         if run is None:
             return False
         with planning(self.plan.folder):
-            self._taken.add(self._name(job.folder), run)
-        self.outcome.finished.add(job.folder)
+            take(self.plan.folder, self._name(job.folder), run)
+        self._taken[self._name(job.folder)] = run
+        self.finished.add(job.folder)
         return True
 
-    def _block(self, job: Job, reason: str) -> None:
-        self.outcome.blocked[job.folder] = reason
-        self.reporter.failed(job, f"not started: {reason}")
-
-    def _block_others_like(self, job: Job, message: str) -> None:
+    def _refuse_others_like(self, job: Job, message: str) -> None:
         """Do not try a refused config with further seeds: the error would be the same."""
         refused = Identity(replace(job.config, seed=0)).digest
-        for other in self._jobs.values():
-            same = Identity(replace(other.config, seed=0)).digest == refused
-            if same and other.folder not in self.outcome and other.folder not in self._claims:
-                self._block(other, f"as {job.title}: {message.splitlines()[0]}")
+        for other in self._open_jobs():
+            if Identity(replace(other.config, seed=0)).digest == refused:
+                self._fail(other, f"as {job.title}: {message.splitlines()[0]}", started=False)
 
     def _collect(self) -> list[Path]:
         """Collect runs that have finished, here or elsewhere, or failed elsewhere since this command started."""
         planned, found = None, []
-        for folder, job in self._jobs.items():
-            if folder in self.outcome or folder in self._claims:
-                continue
-            run = self._run(job)
+        for job in self._open_jobs():
+            folder, run = job.folder, self._run(job)
             if run.is_finished:
-                planned = planned or self._record.planned_configs(_choices(self.plan.folder, self._record))
+                planned = planned or self._record.planned_configs(self._choices())
                 try:
                     problem = why_not_planned(run, planned[self._name(folder)])
                     problem = f"{folder}: {problem}. Move the folder away to train the planned run." if problem else ""
                 except (ConfigError, DamagedFileError) as error:
                     problem = f"{error}. Restore the file, or delete {RESULT} to finish the run again."
                 if problem:
-                    self.outcome.failed[folder] = problem
-                    self.reporter.failed(job, problem)
+                    self._fail(job, problem)
                 else:
-                    self.outcome.finished.add(folder)
+                    self.finished.add(folder)
                     self.reporter.finished(job, run)
                     found.append(folder)
             elif (message := self._failed_elsewhere(folder)) is not None:
-                self.outcome.failed[folder] = message
-                self.reporter.failed(job, message)
+                self._fail(job, message)
         return found
 
     def _add_to_archive(self, finished: Iterable[Path]) -> None:
         """Archive finished runs, and what searches have chosen."""
-        assert self._archive is not None
-        path = archive_of(self.plan.folder, self._archive)
+        runs = {self._name(folder): self._run(self._jobs[folder]) for folder in sorted(finished)}
+        if self._archive is None or not runs:
+            return
         with planning(self.plan.folder):
-            choices = _choices(self.plan.folder, self._record)
-            for folder in sorted(finished):
-                try:
-                    add_to_archive(path, self._record, choices, {self._name(folder): self._run(self._jobs[folder])})
-                except DamagedFileError as error:
-                    self.reporter.message(f"{folder} has finished, but is not archived: {error}")
+            path = archive_of(self.plan.folder, self._archive)
+            problems = add_to_archive(path, self._record, self._choices(), runs)
+        for name, problem in problems.items():
+            self.reporter.message(f"{self.plan.folder / name} has finished, but is not archived: {problem}")
 
     def _failed_elsewhere(self, folder: Path) -> str | None:
         """Why a run failed after this command started; one that failed earlier is tried again."""
@@ -450,12 +417,11 @@ class PlanJobs:
         except DamagedFileError as error:
             return str(error)
 
-
-def _choices(folder: Path, record: StudyRecord) -> dict[str, dict[str, object]]:
-    try:
-        return read_choices(folder, record)
-    except DamagedFileError:  # the run that needs the choice says so
-        return {}
+    def _choices(self) -> dict[str, dict[str, Any]]:
+        try:
+            return read_choices(self.plan.folder, self._record)
+        except DamagedFileError:  # the run that needs the choice says so
+            return {}
 
 
 def _content(path: Path) -> bytes:

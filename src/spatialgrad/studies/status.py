@@ -70,11 +70,6 @@ def why_not_planned(run: Run, planned: TrainConfig | None) -> str:
     return ""
 
 
-def describe_result(run: Run) -> str:
-    """The headline metric of a finished run: "accuracy 71.20 %"; empty if there is no result."""
-    return "" if run.result is None else format_metric(run.result.metric, run.result.value)
-
-
 def format_metric(metric: str, value: float) -> str:
     """A headline value as text: "accuracy 71.20 %"."""
     return f"{metric} {show_metric(metric, value)}"

@@ -94,7 +94,8 @@ class Arm:
     tuned_by: str | None = None
     """Name of the search whose best point replaces fields of the config."""
     backbone: str | None = None
-    """Key of the arm that trains the backbone, or RepOptimizer's scales; the run with the same seed is used."""
+    """Key of the arm that trains the backbone, RepOptimizer's scales, or the scalings; the run with the same seed is
+    used."""
     pays_for_backbone: bool = False
     """Whether the time of that run counts as this arm's, because no other network will use it."""
     shown: bool = True

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from spatialgrad.data.registry import find_source
+from spatialgrad.studies.compare import described, measured_on
 from spatialgrad.studies.console import StudyReporter, counted
 from spatialgrad.studies.launch import OUTPUT, Ended
-from spatialgrad.studies.own.compare import described, measured_on
 from spatialgrad.studies.plan import Job
 from spatialgrad.studies.record import STUDY, StudyRecord, read_study
 from spatialgrad.studies.registry import FailedRunsError
@@ -59,6 +59,8 @@ PRUNED = 0
 """Exit code that is recorded for a trial that was stopped early."""
 TUNE_LOCK = "tune.lock"
 State = Literal["running", "finished", "pruned", "diverged"]
+ENDS: dict[object, State] = {PRUNED: "pruned", DivergedError.exit_code: "diverged"}
+"""What has become of a trial without a result, by the exit code that is recorded."""
 FIGURES: tuple[FigureName, ...] = ("gains", "learning-curves", "overhead", "scalings")
 
 
@@ -147,24 +149,8 @@ def label(k: float) -> str:
 
 def first_record(config: TrainConfig, bounds: tuple[float, float], command: str) -> StudyRecord:
     """The record of a search that has not begun."""
-    study = tune_study(config, ())
-    return StudyRecord(
-        name=TUNE,
-        title=study.title_at("own"),
-        shows=study.shows,
-        question=study.question,
-        scale="own",
-        seeds=(),
-        layout=study.layout,
-        figures=study.figures,
-        metric=study.metric_at("own"),
-        cost_unit=None,
-        published_seeds=None,
-        differences=study.differences["own"],
-        arms=(),
-        searches=(Search(name=SEARCH, config=config, grid={FIELD: bounds}),),
-        command=command,
-    )
+    search = Search(name=SEARCH, config=config, grid={FIELD: bounds})
+    return StudyRecord.of(tune_study(config, ()), "own", seeds=(), searches=(search,), command=command)
 
 
 def search_in(record: StudyRecord) -> Search:
@@ -203,7 +189,7 @@ def check_same_search(record: StudyRecord, config: TrainConfig, bounds: tuple[fl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """A trial as its folder has it now."""
+    """A trial as its folder has it."""
 
     number: int
     k: float
@@ -245,10 +231,13 @@ class TrialJobs:
         self.folder, self.config, self.bounds, self.num_trials = folder, config, bounds, num_trials
         self.reporter, self._prune = reporter, prune
         self._record = self._read_record(command)
-        self._running: dict[Path, int] = {}
+        self._running: dict[Path, Job] = {}
+        self._judged: dict[Path, int] = {}
         self._awaited: set[Path] = set()
-        self._trials = self._read_trials()
-        self._study = self._rebuilt()
+        self._trials: list[Trial] = []
+        # The numbers have no gap, because each trial is prepared before the next one.
+        while (trial := self._read(len(self._trials))) is not None:
+            self._trials.append(trial)
         self._write_record()
 
     @property
@@ -258,23 +247,21 @@ class TrialJobs:
 
     def next(self) -> Job | None:
         """An interrupted trial or, if there is none, a new one."""
-        interrupted = [
-            trial for trial in self._trials if trial.state == "running" and trial.folder not in self._running
-        ]
-        for trial in interrupted:
-            if Run.open(trial.folder).is_running:
-                # The process of a command that was killed saves and ends; new trials would learn nothing from it.
-                if trial.folder not in self._awaited:
-                    self.reporter.message(f"Waiting for the process that is saving in {trial.folder}.")
-                self._awaited.add(trial.folder)
-                return None
+        interrupted = [each for each in self._trials if each.state == "running" and each.folder not in self._running]
+        for folder in (trial.folder for trial in interrupted if Run.open(trial.folder).is_running):
+            # The process of a command that was killed saves and ends; new trials would learn nothing from it.
+            if folder not in self._awaited:
+                self.reporter.message(f"Waiting for the process that is saving in {folder}.")
+            self._awaited.add(folder)
+            return None
         if not interrupted and len(self._trials) >= self.num_trials:
             return None
-        trial = interrupted[0] if interrupted else self._ask()
-        job = Job(folder=trial.folder, config=with_k(self.config, trial.k), title=label(trial.k))
-        Run.open(trial.folder).plan(replace(job.config, out=trial.folder))
-        self._running[trial.folder] = trial.number
-        self._write_record()
+        number = interrupted[0].number if interrupted else len(self._trials)
+        k = interrupted[0].k if interrupted else self._sample(number)
+        job = Job(folder=self._folder_of(number), config=with_k(self.config, k), title=label(k))
+        Run.open(job.folder).plan(replace(job.config, out=job.folder))
+        self._refresh(number)
+        self._running[job.folder] = job
         return job
 
     def note(self, job: Job, ended: Ended) -> None:
@@ -284,30 +271,34 @@ class TrialJobs:
             FailedRunsError: If it failed for another reason than its k.
             OtherConfigError: If the folder holds the result of another run.
         """
-        self._follow(job)
-        number = self._running.pop(job.folder)
-        if self._trials[number].state != "running":
+        del self._running[job.folder]
+        number = next(trial.number for trial in self._trials if trial.folder == job.folder)
+        if self._trials[number].state == "pruned":
             return
-        run = Run.open(job.folder)
-        if run.is_finished:
-            self._finish(number, job, run)
-        elif ended.exit_code == DivergedError.exit_code:
-            run.record_failure(ended.message, ended.exit_code)
-            self._tell(replace(self._trials[number], state="diverged"))
+        if ended.exit_code == DivergedError.exit_code:
+            Run.open(job.folder).record_failure(ended.message, ended.exit_code)
             self.reporter.ended(job, "diverged")
-        elif ended.exit_code != FolderInUseError.exit_code:
+        trial = self._refresh(number)
+        if trial.state == "finished" and (result := Run.open(job.folder).result) is not None:
+            self.reporter.ended(job, f"{format_metric(result.metric, result.value)} in {duration(result.seconds)}")
+        elif trial.state == "running" and ended.exit_code != FolderInUseError.exit_code:
             raise FailedRunsError(
                 f"the trial in {job.folder} failed: {ended.message}\nThe full output is in its {OUTPUT}. Run the same "
                 "command again to retry it; finished trials are kept."
             )
-        self._write_record()
 
     def look(self) -> Iterator[Path]:
         """Judge the running trials; returns those that are hopeless."""
-        for folder, number in self._running.items():
-            job = Job(folder=folder, config=self.config, title=label(self._trials[number].k))
-            if self._trials[number].state == "running" and self._follow(job):
-                yield folder
+        for trial in [each for each in self._trials if each.folder in self._running and each.state == "running"]:
+            if not Run.open(trial.folder).is_finished and (metrics := self._hopeless(trial)) is not None:
+                epoch, value = metrics[-1]
+                when = f"epoch {epoch + 1} of {self.config.budget.epochs}"
+                what = f"stopped after {when} ({format_metric(self._record.metric, value)})"
+                # Recorded before the process is stopped, so that no command resumes it.
+                Run.open(trial.folder).record_failure(what, PRUNED)
+                self._refresh(trial.number)
+                self.reporter.ended(self._running[trial.folder], what)
+                yield trial.folder
 
     @property
     def is_done(self) -> bool:
@@ -332,22 +323,42 @@ class TrialJobs:
             raise OtherConfigError(f"{self.folder}: {error}") from error
         return replace(before, command=command)
 
+    def _write_record(self) -> None:
+        """List the trials in the study's record, except those without a result: stopped early or diverged."""
+        listed = [trial for trial in self._trials if trial.state in ("running", "finished")]
+        points = tuple(
+            Point(
+                values={FIELD: trial.k},
+                runs=(RunRecord(folder=str(trial.folder.relative_to(self.folder)), seed=self.config.seed),),
+            )
+            for trial in sorted(listed, key=lambda trial: trial.k)
+        )
+        self._record = replace(self._record, searches=(replace(search_in(self._record), points=points),))
+        self._record.write(self.folder)
+
     def _folder_of(self, number: int) -> Path:
         return self.folder / "searches" / SEARCH / f"trial-{number:03d}" / f"seed{self.config.seed}"
 
-    def _read_trials(self) -> list[Trial]:
-        """The trials in the folder; their numbers have no gap, because each is prepared before the next one."""
-        trials: list[Trial] = []
-        while (run := Run.open(self._folder_of(len(trials)))).exists:
-            trial = Trial(number=len(trials), k=run.config.scaling.k, folder=run.folder, state="running")
-            if run.is_finished:
-                trial = replace(trial, state="finished", value=self._value(run, trial.k))
-            elif (run.folder / FAILURE).exists():
-                code = read_json(run.folder / FAILURE).get("exit_code")
-                ends: dict[object, State] = {PRUNED: "pruned", DivergedError.exit_code: "diverged"}
-                trial = replace(trial, state=ends.get(code, "running"))  # any other failure is tried again
-            trials.append(trial)
-        return trials
+    def _read(self, number: int) -> Trial | None:
+        """A trial as its folder has it now; None if it has not begun."""
+        run = Run.open(self._folder_of(number))
+        if not run.exists:
+            return None
+        k, value = run.config.scaling.k, None
+        state: State = "running"
+        if run.is_finished:
+            state, value = "finished", self._value(run, k)
+        elif (run.folder / FAILURE).exists():
+            state = ENDS.get(read_json(run.folder / FAILURE).get("exit_code"), "running")  # others are tried again
+        return Trial(number=number, k=k, folder=run.folder, state=state, value=value)
+
+    def _refresh(self, number: int) -> Trial:
+        """Read a trial again after its folder has changed, and list it in the record."""
+        trial = self._read(number)
+        assert trial is not None
+        self._trials[number : number + 1] = [trial]
+        self._write_record()
+        return trial
 
     def _value(self, run: Run, k: float) -> float:
         try:
@@ -361,104 +372,6 @@ class TrialJobs:
             raise OtherConfigError(f"{run.name}: {problem}. Move the folder away to train the trial again.")
         return result.value
 
-    def _rebuilt(self) -> optuna.Study:
-        """Optuna's study of these trials, in memory."""
-        import optuna
-
-        with quiet():
-            study = optuna.create_study(direction="maximize", pruner=self._pruner())
-        for trial in self._trials:
-            study.add_trial(self._frozen(trial))
-        return study
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        from optuna.pruners import MedianPruner, NopPruner
-
-        if not self._prune:
-            return NopPruner()
-        # Until the first scalings, all trials are the same training.
-        patience = max(self.config.scaling.warmup + 1, self.config.budget.epochs // PATIENT_SHARE)
-        return MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=patience)
-
-    def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
-        from optuna.trial import TrialState, create_trial
-
-        states = {
-            "running": TrialState.RUNNING,
-            "finished": TrialState.COMPLETE,
-            "pruned": TrialState.PRUNED,
-            "diverged": TrialState.FAIL,
-        }
-        return create_trial(
-            state=states[trial.state],
-            value=trial.value,
-            params={FIELD: trial.k},
-            distributions=self._distributions(),
-            intermediate_values=dict(self._metrics(trial.folder)) if trial.state != "running" else {},
-        )
-
-    def _distributions(self) -> dict[str, Any]:
-        from optuna.distributions import FloatDistribution
-
-        return {FIELD: FloatDistribution(*self.bounds, log=True)}
-
-    def _ask(self) -> Trial:
-        """A new trial, whose k is chosen by the sampler."""
-        from optuna.samplers import TPESampler
-
-        number, own = len(self._trials), self.config.scaling.k
-        if number == 0 and self.bounds[0] <= own <= self.bounds[1]:
-            k = own
-        else:
-            # A sampler of its own for each trial: the state of one that is shared would be lost with this process.
-            seed = int.from_bytes(hashlib.sha256(f"tune {number}".encode()).digest()[:4])
-            study = self._rebuilt()
-            study.sampler = TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
-            with quiet():
-                k = min(max(rounded(study.ask(self._distributions()).params[FIELD]), self.bounds[0]), self.bounds[1])
-        trial = Trial(number=number, k=k, folder=self._folder_of(number), state="running")
-        self._trials.append(trial)
-        self._study.add_trial(self._frozen(trial))
-        return trial
-
-    def _follow(self, job: Job) -> bool:
-        """Tell Optuna what a trial has reached since the last call; whether it is pruned by that."""
-        import optuna
-
-        number, last = self._running[job.folder], self.config.budget.epochs - 1
-        if self._trials[number].state != "running":
-            return False
-        frozen = self._study.get_trials(deepcopy=False)[number]
-        trial, known = optuna.trial.Trial(self._study, frozen._trial_id), set(frozen.intermediate_values)
-        for epoch, value in self._metrics(job.folder):
-            if epoch in known:
-                continue
-            trial.report(value, epoch)
-            if epoch < last and trial.should_prune():
-                when = f"epoch {epoch + 1} of {self.config.budget.epochs}"
-                what = f"stopped after {when} ({format_metric(self._record.metric, value)})"
-                # Recorded before the process is stopped, so that no command resumes it.
-                Run.open(job.folder).record_failure(what, PRUNED)
-                self._tell(replace(self._trials[number], state="pruned"))
-                self._write_record()
-                self.reporter.ended(job, what)
-                return True
-        return False
-
-    def _finish(self, number: int, job: Job, run: Run) -> None:
-        value = self._value(run, self._trials[number].k)
-        self._tell(replace(self._trials[number], state="finished", value=value))
-        seconds = run.result.seconds if run.result is not None else 0.0
-        self.reporter.ended(job, f"{format_metric(self._record.metric, value)} in {duration(seconds)}")
-
-    def _tell(self, trial: Trial) -> None:
-        from optuna.trial import TrialState
-
-        self._trials[trial.number] = trial
-        states = {"pruned": TrialState.PRUNED, "diverged": TrialState.FAIL}
-        with quiet():
-            self._study.tell(trial.number, trial.value, state=states.get(trial.state))
-
     def _metrics(self, folder: Path) -> list[tuple[int, float]]:
         """Epochs, from 0, and the held-out metric of each."""
         name = f"test_{self._record.metric}"
@@ -468,18 +381,65 @@ class TrialJobs:
             return []
         return [(int(line["epoch"]), float(line[name])) for line in lines if line.get(name) is not None]
 
-    def _write_record(self) -> None:
-        """List the trials in the study's record, except those without a result: stopped early or diverged."""
-        listed = [trial for trial in self._trials if trial.state in ("running", "finished")]
-        points = tuple(
-            Point(
-                values={FIELD: trial.k},
-                runs=(RunRecord(folder=str(trial.folder.relative_to(self.folder)), seed=self.config.seed),),
-            )
-            for trial in sorted(listed, key=lambda trial: trial.k)
+    def _sample(self, number: int) -> float:
+        """The k of a new trial: the config's own first, then what the sampler chooses."""
+        from optuna.samplers import TPESampler
+
+        (low, high), own = self.bounds, self.config.scaling.k
+        if number == 0 and low <= own <= high:
+            return own
+        # A sampler of its own for each trial: the state of one that is shared would be lost with this process.
+        seed = int.from_bytes(hashlib.sha256(f"tune {number}".encode()).digest()[:4])
+        study = self._as_optuna(TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS))
+        with quiet():
+            return min(max(rounded(study.ask(self._distributions()).params[FIELD]), low), high)
+
+    def _hopeless(self, trial: Trial) -> list[tuple[int, float]] | None:
+        """The metrics up to the epoch after which a trial has fallen behind the others; None if it has not."""
+        metrics, last = self._metrics(trial.folder), self.config.budget.epochs - 1
+        judged = self._judged.get(trial.folder, 0)
+        self._judged[trial.folder] = len(metrics)
+        if not self._prune or judged == len(metrics):
+            return None
+        from optuna.pruners import MedianPruner
+
+        # Until the first scalings, all trials are the same training.
+        patience = max(self.config.scaling.warmup + 1, self.config.budget.epochs // PATIENT_SHARE)
+        pruner = MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=patience)
+        study = self._as_optuna()
+        for length in range(judged + 1, len(metrics) + 1):
+            so_far = metrics[:length]
+            if so_far[-1][0] < last and pruner.prune(study, self._frozen(trial, dict(so_far))):
+                return so_far
+        return None
+
+    def _as_optuna(self, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:
+        """Optuna's study of these trials, in memory."""
+        import optuna
+
+        with quiet():
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in self._trials:
+            metrics = {} if trial.state == "running" else dict(self._metrics(trial.folder))
+            study.add_trial(self._frozen(trial, metrics))
+        return study
+
+    def _frozen(self, trial: Trial, metrics: dict[int, float]) -> optuna.trial.FrozenTrial:
+        from optuna.trial import TrialState, create_trial
+
+        states = {"running": "RUNNING", "finished": "COMPLETE", "pruned": "PRUNED", "diverged": "FAIL"}
+        return create_trial(
+            state=TrialState[states[trial.state]],
+            value=trial.value,
+            params={FIELD: trial.k},
+            distributions=self._distributions(),
+            intermediate_values=metrics,
         )
-        self._record = replace(self._record, searches=(replace(search_in(self._record), points=points),))
-        self._record.write(self.folder)
+
+    def _distributions(self) -> dict[str, Any]:
+        from optuna.distributions import FloatDistribution
+
+        return {FIELD: FloatDistribution(*self.bounds, log=True)}
 
 
 @contextmanager

@@ -207,6 +207,8 @@ class ScalingConfig:
     """sgs-static: ratio of the centre to the edges of a 3×3 kernel."""
     beta: float = 1.7
     """sgs-static: ratio of the centre to the corners of a 3×3 kernel."""
+    fixed: Path | None = None
+    """sgs-static: folder of a run; the last scalings that it has logged are used, instead of alpha and beta."""
     control: Control = "none"
     """For experiments: replace each measured G.
     shuffled: the same factors at other positions; neighbours-shuffled: all but the centre.

@@ -14,7 +14,7 @@ from spatialgrad.train.config import TrainConfig, changed_fields, digest_of, fla
 from spatialgrad.train.flags import flag
 
 EPOCHS, DATA, PROCESSES = "budget.epochs", "data", "processes"
-STARTS = ("model.backbone", "repopt.scales")
+STARTS = ("model.backbone", "repopt.scales", "scaling.fixed")
 """Fields that name the run to start from; of their paths, only the last two parts count: folders may be moved."""
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.own.datasets import OWN
-from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET
+from spatialgrad.studies.scales import DESK_VGG, OWN, POCKET, arms_of, at_scale, titled
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train import recipes
-from spatialgrad.train.config import ModelConfig, TrainConfig
+from spatialgrad.train.config import Apply, ModelConfig, TrainConfig
 from spatialgrad.train.optimizers import OptimizerConfig
 
 ADAM = OptimizerConfig(name="adam", lr=1e-3, weight_decay=5e-4)
@@ -25,48 +24,41 @@ NETWORKS: dict[Scale, dict[str, ModelConfig]] = {
         CONVNEXT: ModelConfig(name="convnext-atto", width=0.125),
     },
 }
-PLAIN, GRADIENT, UPDATE = "Plain", "SGS on the gradient", "SGS on the update"
-WARMUP_EPOCHS = 1.0
+ARMS: dict[str, tuple[str, Apply]] = {
+    "Plain": ("baseline", "gradient"),
+    "SGS on the gradient": ("sgs", "gradient"),
+    "SGS on the update": ("sgs", "update"),
+}
+"""The method of each arm, and what it scales."""
 
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """Plain training and both places of the scaling, for each network and optimizer."""
     vgg, convnext = NETWORKS[scale]
-    rows = ((vgg, "Adam", ADAM), (vgg, "AdamW", ADAMW), (convnext, "AdamW", ADAMW))
     return tuple(
-        Arm(
-            group={"Model": network, "Optimizer": name},
-            label=label,
-            config=_config(scale, network, optimizer, label),
-            reference=label == PLAIN,
+        arm
+        for network, name, optimizer in ((vgg, "Adam", ADAM), (vgg, "AdamW", ADAMW), (convnext, "AdamW", ADAMW))
+        for arm in arms_of(
+            {"Model": network, "Optimizer": name},
+            {label: _config(scale, network, optimizer, *way) for label, way in ARMS.items()},
         )
-        for network, name, optimizer in rows
-        for label in (PLAIN, GRADIENT, UPDATE)
     )
 
 
-def _config(scale: Scale, network: str, optimizer: OptimizerConfig, label: str) -> TrainConfig:
-    method = "baseline" if label == PLAIN else "sgs"
-    if scale == "paper":
-        config = recipes.cifar_appendix("vgg16-slim", method)
-    else:
-        config = recipes.desk(method) if scale == "desk" else recipes.pocket(method)
+def _config(scale: Scale, network: str, optimizer: OptimizerConfig, method: str, apply: Apply) -> TrainConfig:
+    config = at_scale(scale, method, recipes.cifar_appendix(method=method))
     return replace(
         config,
         model=NETWORKS[scale][network],
         optimizer=optimizer,
-        schedule=replace(config.schedule, warmup_epochs=WARMUP_EPOCHS),
-        scaling=replace(config.scaling, apply="update" if label == UPDATE else "gradient"),
+        schedule=replace(config.schedule, warmup_epochs=1.0),
+        scaling=replace(config.scaling, apply=apply),
     )
 
 
 ADAPTIVE = Study(
     name="adaptive",
-    title={
-        "paper": "Adam and AdamW on CIFAR-100",
-        "desk": "Adam and AdamW on CIFAR-100",
-        "pocket": f"Adam and AdamW on {FASHION}",
-    },
+    title=titled("Adam and AdamW"),
     shows=OWN,
     question="Does scaling help the optimizers and the networks of today, and where must it act?",
     arms=arms,

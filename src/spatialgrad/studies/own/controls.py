@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.own.datasets import OWN
-from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortened
+from spatialgrad.studies.scales import DESK_VGG, LONG, OWN, POCKET, arms_of, at_length, on_cifar100, titled
 from spatialgrad.studies.study import Arm, Scale, Study
-from spatialgrad.train import recipes
-from spatialgrad.train.config import TrainConfig, flatten, to_dict, with_values
+from spatialgrad.train.config import flatten, to_dict, with_values
 
-EPOCHS: dict[Scale, int] = {"paper": 200, "desk": 60, "pocket": 4}
-SHUFFLED = "SGS, G shuffled"
 CHANGED_G = {
-    SHUFFLED: "shuffled",
+    "SGS, G shuffled": "shuffled",
     "SGS, neighbours shuffled": "neighbours-shuffled",
     "SGS, 1/G": "inverse",
     "SGS, one G for all layers": "shared",
@@ -30,33 +26,20 @@ FACTORS = {
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """Plain training first, with which all others are compared."""
-    plain, sgs = at_length(scale, "baseline", EPOCHS[scale]), at_length(scale, "sgs", EPOCHS[scale])
+    plain, sgs = at_length(scale, "baseline", LONG[scale]), at_length(scale, "sgs", LONG[scale])
     configs = {"Plain": plain, "SGS": sgs}
     configs |= {label: with_values(sgs, {"scaling.control": control}) for label, control in CHANGED_G.items()}
     values = flatten(to_dict(plain))
     for text, (field, factor) in FACTORS.items():
         configs[f"Plain, {text}"] = with_values(plain, {field: factor * values[field]})
-    smoothed = {"Plain": plain, "SGS": sgs}
-    configs |= {f"{label}, label smoothing": replace(config, label_smoothing=0.1) for label, config in smoothed.items()}
-    group = {"Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
-    return tuple(
-        Arm(group=group, label=label, config=config, reference=label == "Plain") for label, config in configs.items()
-    )
-
-
-def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:
-    """A network on CIFAR-100, trained for a number of epochs."""
-    recipe = {"paper": recipes.cifar_appendix(method=method), "desk": recipes.desk(method)}
-    return shortened(recipe.get(scale, recipes.pocket(method)), epochs=epochs)
+    for label in ("Plain", "SGS"):
+        configs[f"{label}, label smoothing"] = replace(configs[label], label_smoothing=0.1)
+    return arms_of(on_cifar100(scale), configs)
 
 
 CONTROLS = Study(
     name="controls",
-    title={
-        "paper": "VGG-11 on CIFAR-100, controls",
-        "desk": "VGG-11 on CIFAR-100, controls",
-        "pocket": f"VGG-11 on {FASHION}, controls",
-    },
+    title=titled("VGG-11", ", controls"),
     shows=OWN,
     question="Does scaling help because of where the factors of G are, or does any change of the gradient regularise?",
     arms=arms,

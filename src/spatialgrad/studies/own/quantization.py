@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from spatialgrad.studies.own.controls import EPOCHS, at_length
-from spatialgrad.studies.own.datasets import OWN
-from spatialgrad.studies.paper.scales import DESK_VGG, FASHION, POCKET, shortened
+from spatialgrad.studies.scales import DESK_VGG, LONG, OWN, POCKET, at_length, on_cifar100, titled
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config import TrainConfig, with_values
 
@@ -29,11 +27,8 @@ AFTER_SEARCH = ("RepOpt", "SGS from RepOpt's weights")
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """All methods, after the search that some of them start from."""
-    group = {"Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
-    searching = shortened(
-        at_length(scale, "repopt-search", EPOCHS[scale]), epochs=max(2, EPOCHS[scale] // SEARCH_SHARE)
-    )
-    search = Arm(group=group, label=SEARCH, config=searching, shown=False)
+    group, epochs = on_cifar100(scale), max(2, LONG[scale] // SEARCH_SHARE)
+    search = Arm(group=group, label=SEARCH, config=at_length(scale, "repopt-search", epochs), shown=False)
     methods = (
         Arm(
             group=group,
@@ -49,7 +44,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
 
 
 def _config(scale: Scale, method: str) -> TrainConfig:
-    config = with_values(at_length(scale, method, EPOCHS[scale]), {"budget.int8": True})
+    config = with_values(at_length(scale, method, LONG[scale]), {"budget.int8": True})
     if method == "dyrep" and scale == "desk":
         # The recipe is for half of the epochs: branches grow as often, until the same share of the training.
         config = with_values(config, {"dyrep.interval": 10, "dyrep.until": 50})
@@ -58,11 +53,7 @@ def _config(scale: Scale, method: str) -> TrainConfig:
 
 QUANTIZATION = Study(
     name="quantization",
-    title={
-        "paper": "VGG-11 on CIFAR-100, all methods in float and INT8",
-        "desk": "VGG-11 on CIFAR-100, all methods in float and INT8",
-        "pocket": f"VGG-11 on {FASHION}, all methods in float and INT8",
-    },
+    title=titled("VGG-11", ", all methods in float and INT8"),
     shows=OWN,
     question="Which method gives the best network, what does it cost, and how much of it is left in INT8?",
     arms=arms,

@@ -6,8 +6,8 @@ search with one network on held-out training images; so does this study.
 
 from __future__ import annotations
 
-from spatialgrad.studies.paper.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, TABLE_2, held_out, shortened
 from spatialgrad.studies.paper.table2_imagenet import resnet
+from spatialgrad.studies.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, TABLE_2, arms_of, held_out, shortened
 from spatialgrad.studies.study import Arm, Scale, Search, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config import TrainConfig, with_values
@@ -19,13 +19,15 @@ SEARCH = "The search evaluates each k once on 20 % of the training images, which
 
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """For each network, the baseline and every k."""
-    found: list[Arm] = []
-    for (model, dataset), config in _networks(scale).items():
-        group = {"Model": model, "Dataset": dataset}
-        baseline = with_values(config, {"method.name": "baseline"})
-        found.append(Arm(group=group, label="baseline", config=baseline, reference=True))
-        found += [Arm(group=group, label=f"k = {k:g}", config=with_values(config, {"scaling.k": k})) for k in K]
-    return tuple(found)
+    return tuple(
+        arm
+        for (model, dataset), config in _networks(scale).items()
+        for arm in arms_of(
+            {"Model": model, "Dataset": dataset},
+            {"baseline": with_values(config, {"method.name": "baseline"})}
+            | {f"k = {k:g}": with_values(config, {"scaling.k": k}) for k in K},
+        )
+    )
 
 
 def searches(scale: Scale) -> tuple[Search, ...]:

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from spatialgrad.studies.paper.scales import APPENDIX, BASELINE_AND_SGS, DESK, DESK_VGG, FASHION, POCKET, TABLE_2, sized
+from dataclasses import replace
+
 from spatialgrad.studies.paper.table2_imagenet import resnet
+from spatialgrad.studies.scales import (
+    APPENDIX,
+    BASELINE_AND_SGS,
+    DESK,
+    DESK_VGG,
+    POCKET,
+    TABLE_2,
+    arms_of,
+    on_cifar100,
+    sized,
+)
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config import TrainConfig
 
@@ -14,17 +26,16 @@ WHICH_VGG = "The paper says neither which VGG-16 this is nor how it was trained:
 
 def scaling_arms(scale: Scale) -> tuple[Arm, ...]:
     """VGG-16 on CIFAR-100 and ResNet-18 on ImageNet, or their stand-ins."""
-    datasets = {"paper": ("CIFAR-100", "ImageNet"), "desk": ("CIFAR-100", "CIFAR-100"), "pocket": (FASHION, FASHION)}
-    model, config = vgg(scale, "sgs")
+    (model, config), of_resnet = vgg(scale, "sgs"), {"Dataset": "ImageNet"} if scale == "paper" else on_cifar100(scale)
     return (
         Arm(
-            group={"Model": model, "Dataset": datasets[scale][0]},
+            group={"Model": model, **on_cifar100(scale)},
             label="SGS (ours)",
             config=config,
             layers=VGG_LAYERS,
         ),
         Arm(
-            group={"Model": "ResNet-18", "Dataset": datasets[scale][1]},
+            group={"Model": "ResNet-18", **of_resnet},
             label="SGS (ours)",
             config=resnet(scale, "resnet18", "sgs"),
             layers=RESNET_LAYERS,
@@ -34,19 +45,9 @@ def scaling_arms(scale: Scale) -> tuple[Arm, ...]:
 
 def magnitude_arms(scale: Scale) -> tuple[Arm, ...]:
     """VGG-16, or VGG-11 at desk scale, with and without scaling."""
-    found = []
-    for label, method in BASELINE_AND_SGS.items():
-        model, config = vgg(scale, method)
-        found.append(
-            Arm(
-                group={"Model": model, "Dataset": FASHION if scale == "pocket" else "CIFAR-100"},
-                label=label,
-                config=config,
-                reference=method == "baseline",
-                layers=VGG_LAYERS,
-            )
-        )
-    return tuple(found)
+    configs = {label: vgg(scale, method)[1] for label, method in BASELINE_AND_SGS.items()}
+    group = {"Model": vgg(scale, "sgs")[0], **on_cifar100(scale)}
+    return tuple(replace(arm, layers=VGG_LAYERS) for arm in arms_of(group, configs))
 
 
 def vgg(scale: Scale, method: str) -> tuple[str, TrainConfig]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from spatialgrad.studies.paper.scales import FASHION, shortened, sized
+from spatialgrad.studies.scales import on_cifar100, shortened, sized
 from spatialgrad.studies.study import Arm, Scale, Study
 from spatialgrad.train.config import TrainConfig
 
@@ -26,7 +26,7 @@ CONTROL = "The control: the plain network without scaling, against the same bran
 def arms(scale: Scale) -> tuple[Arm, ...]:
     """Double precision, single precision, and a control without scaling."""
     model = "VGG-16" if scale == "paper" else "VGG-11"
-    group = {"Model": model, "Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
+    group = {"Model": model, **on_cifar100(scale)}
     double, single = _config(scale, "64-true"), _config(scale, "32-true")
     control = replace(single, method=replace(single.method, name="lemma-unscaled"))
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, published_for
+from spatialgrad.studies.scales import DESK, DESK_VGG, FASHION, POCKET, TABLE_1, at_scale, published_for
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config import TrainConfig
@@ -55,12 +55,8 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
 
 def _config(scale: Scale, dataset: str, method: str) -> TrainConfig:
     name = dataset.lower().replace("-", "")
-    if scale == "paper":
-        return recipes.cifar_table1(name, method)
-    if scale == "desk":
-        config = recipes.desk(method)
-        return replace(config, data=replace(config.data, name=name))
-    return recipes.pocket(method)
+    config = at_scale(scale, method, recipes.cifar_table1(name, method))
+    return config if scale == "pocket" else replace(config, data=replace(config.data, name=name))
 
 
 CIFAR = Study(

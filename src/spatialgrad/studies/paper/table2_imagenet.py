@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import DESK, FASHION, POCKET, TABLE_2, published_for, shortened, sized
 from spatialgrad.studies.paper.table1_cifar import METHODS, QUOTED
+from spatialgrad.studies.scales import DESK, FASHION, POCKET, TABLE_2, published_for, shortened, sized
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config import ModelConfig, TrainConfig

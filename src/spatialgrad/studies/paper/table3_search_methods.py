@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from spatialgrad.studies.paper.scales import (
+from spatialgrad.studies.scales import (
     DESK,
     DESK_VGG,
-    FASHION,
     IN_CONFIGURATION,
     POCKET,
     RUNS_UNKNOWN,
+    at_scale,
     held_out,
+    on_cifar100,
     published_for,
     shortened,
     titled,
@@ -36,7 +37,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
     """The four rows; two of them are tuned on held-out images and then trained on all images."""
     return tuple(
         Arm(
-            group={"Dataset": FASHION if scale == "pocket" else "CIFAR-100"},
+            group=on_cifar100(scale),
             label=label,
             config=_config(scale, method),
             reference=label == "Origin",
@@ -72,9 +73,8 @@ def _searched(scale: Scale, method: str) -> TrainConfig:
 
 
 def _config(scale: Scale, method: str) -> TrainConfig:
-    if scale == "paper":
-        return recipes.ablation_search(method)
-    return recipes.desk(method) if scale == "desk" else shortened(recipes.pocket(method), epochs=4)
+    config = at_scale(scale, method, recipes.ablation_search(method))
+    return shortened(config, epochs=4) if scale == "pocket" else config
 
 
 SEARCH_METHODS = Study(

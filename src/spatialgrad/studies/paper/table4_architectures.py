@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import (
+from spatialgrad.studies.scales import (
     APPENDIX,
     BASELINE_AND_SGS,
     DESK,

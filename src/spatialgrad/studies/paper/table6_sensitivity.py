@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.scales import (
+from spatialgrad.studies.paper.table5_optimizers import MODELS
+from spatialgrad.studies.scales import (
     APPENDIX,
     BASELINE_AND_SGS,
     DESK_VGG,
@@ -15,7 +16,6 @@ from spatialgrad.studies.paper.scales import (
     sized,
     titled,
 )
-from spatialgrad.studies.paper.table5_optimizers import MODELS
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train.config import TrainConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +28,7 @@ from spatialgrad.train.methods.base import (
     describe_kernel,
 )
 from spatialgrad.train.methods.controls import control_scalings
-from spatialgrad.train.run import SCALINGS
+from spatialgrad.train.run import SCALINGS, Run
 
 
 class MutualInformationScaling(Method):
@@ -128,18 +129,24 @@ class AutocorrelationScaling(MutualInformationScaling):
 
 
 class StaticScaling(MutualInformationScaling):
-    """One fixed scaling of all 3×3 kernels."""
+    """Scalings that never change: the same one for all 3×3 kernels, or those of another run."""
 
     measure = None
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Scale whenever this optimizer steps."""
         super().attach(model, optimizer)
-        self.sgs.set_scalings(scaling_from_ratios(self.config.scaling.alpha, self.config.scaling.beta))
+        scaling = self.config.scaling
+        if scaling.fixed is None:
+            self.sgs.set_scalings(scaling_from_ratios(scaling.alpha, scaling.beta))
+        else:
+            with as_config_error("--scaling.fixed: "):
+                self.sgs.set_scalings(last_scalings(scaling.fixed))
 
     def no_effect_reason(self) -> str | None:
         """The scalings act from the first step, unless they are ones."""
-        ones = self.config.scaling.alpha == self.config.scaling.beta == 1
+        scaling = self.config.scaling
+        ones = scaling.fixed is None and scaling.alpha == scaling.beta == 1
         return "all scalings are 1 (--scaling.alpha 1, --scaling.beta 1)" if ones else None
 
     def before_epoch(self, context: EpochContext) -> Update:
@@ -155,3 +162,15 @@ class StaticScaling(MutualInformationScaling):
             if size != (3, 3) and not reasons[name]:
                 reasons[name] = f"{describe_kernel(size)} kernel: only 3×3 kernels have this scaling"
         return Participation(reasons=reasons, trained=model)
+
+
+def last_scalings(folder: Path) -> dict[str, torch.Tensor]:
+    """The last scalings that a run has logged, by qualified name.
+
+    Raises:
+        ValueError: If it has logged none.
+    """
+    updates = Run.open(folder).scalings
+    if not updates:
+        raise ValueError(f"the run in {folder} has logged no scalings")
+    return {name: torch.tensor(G) for name, G in updates[-1]["scalings"].items()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spatialgrad.studies.own.compare import COMPARABLE, compare_study, default_folder, measured_on, methods_in
+from spatialgrad.studies.compare import COMPARABLE, compare_study, default_folder, measured_on, methods_in
 from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import read_study
 from spatialgrad.train import METHODS, ConfigError, OtherConfigError, RepOptGroup, TrainConfig, recipe

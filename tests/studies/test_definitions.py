@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from spatialgrad.models import create_model, model_info
-from spatialgrad.studies.own.datasets import OWN
-from spatialgrad.studies.paper.table5_optimizers import ROWS
+from spatialgrad.studies.paper.table5_optimizers import ROWS, with_row
 from spatialgrad.studies.plan import count_runs
 from spatialgrad.studies.registry import STUDIES, get_study, list_studies
+from spatialgrad.studies.scales import OWN
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import ConfigError, recipe
 from spatialgrad.train.config import from_dict, to_dict, with_values
+from spatialgrad.train.optimizers import build_optimizer
 from spatialgrad.train.recipes import cifar_table1
 
 EVERY = [(name, scale) for name in STUDIES for scale in SCALES]
@@ -122,7 +123,22 @@ def test_arms_name_the_networks_that_they_train(name):
             assert model_info(arm.config.model.name)
 
 
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_of_optimizers_train_with_what_they_name(row):
+    """Everything that the paper does not say and that is not searched is PyTorch's default."""
+    config, layer = with_row(recipe("cifar_appendix"), row), torch.nn.Linear(1, 1)
+    optimizer = build_optimizer(config.optimizer, layer)
+    assert type(optimizer).__name__ == row.split()[0].strip("*")
+    assert config.scaling.apply == ("update" if row.endswith("*") else "gradient")
+    default = type(optimizer)(layer.parameters()).defaults
+    if row.startswith("SGD"):
+        default |= {"lr": 0.1, "momentum": 0.9 if "Momentum" in row else 0.0}
+    assert {**optimizer.defaults, "weight_decay": 0} == {**default, "weight_decay": 0}
+
+
 def test_optimizers_cover_the_rows_and_go_beyond():
+    names = ["SGD", "SGD + Momentum", "Adadelta", "Adagrad", "Adagrad*", "Adam", "Adamax", "NAdam", "RAdam"]
+    assert list(ROWS) == names
     arms = get_study("optimizers").arms("desk")
     assert {arm.group["Optimizer"] for arm in arms} == set(ROWS)
     beyond = [arm for arm in arms if arm.label == "SGS on the update"]

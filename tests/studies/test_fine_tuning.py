@@ -79,9 +79,9 @@ def tiny(study, root):
 @pytest.mark.parametrize("name", DENSE)
 def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     root, folder = tmp_path / "no-data", tmp_path / f"{name}-pocket"
-    outcome, _ = run_here(tiny(get_study(name), root), folder)
-    assert not outcome.failed
-    assert len(outcome.finished) == 6
+    jobs, _ = run_here(tiny(get_study(name), root), folder)
+    assert not jobs.failed
+    assert len(jobs.finished) == 6
     page = write_report([folder]).read_text()
 
     runs = [path.parent for path in sorted(folder.glob("runs/*/seed0/examples"))]

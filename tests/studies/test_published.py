@@ -3,10 +3,10 @@
 import pytest
 
 from spatialgrad.studies.paper.figure8_k_search import K
-from spatialgrad.studies.paper.scales import VALIDATION
 from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.paper.table3_search_methods import AUTOCORRELATION_K, RATIOS
 from spatialgrad.studies.registry import STUDIES, get_study
+from spatialgrad.studies.scales import VALIDATION
 from support.paper_tables import in_paper, numbers, shipped
 
 TABLES = {

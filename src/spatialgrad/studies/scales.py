@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from spatialgrad.studies.study import Scale
+from spatialgrad.studies.study import Arm, Scale
 from spatialgrad.train import recipes
 from spatialgrad.train.config import ModelConfig, TrainConfig
+
+OWN = "of this package's own, not in the paper"
+"""What a study says about its place in the paper if it has none."""
+
+PLAIN_AND_SGS = {"Plain": "baseline", "SGS": "sgs"}
+"""The two arms of many studies of our own, and the method of each."""
+
+LONG: Mapping[Scale, int] = {"paper": 200, "desk": 60, "pocket": 4}
+"""Number of epochs where 30 at desk scale are too few for plain training to fit its images."""
 
 BASELINE_AND_SGS = {"Baseline": "baseline", "SGS (ours)": "sgs"}
 """The two columns of the appendix' tables, and the method of each."""
@@ -102,9 +111,44 @@ def sized(scale: Scale, model: str, method: str, paper: Recipe = recipes.cifar_a
     return replace(recipes.pocket(method), model=ModelConfig(name=model, width=0.125))
 
 
-def titled(what: str) -> dict[Scale, str]:
-    """The title of a study on CIFAR-100 that trains on the shipped images at pocket scale."""
-    return {"paper": f"{what} on CIFAR-100", "desk": f"{what} on CIFAR-100", "pocket": f"{what} on {FASHION}"}
+def at_scale(scale: Scale, method: str, paper: TrainConfig) -> TrainConfig:
+    """A published training or, below the paper's scale, the recipe that stands for it."""
+    if scale == "paper":
+        return paper
+    return recipes.desk(method) if scale == "desk" else recipes.pocket(method)
+
+
+def at_length(scale: Scale, method: str, epochs: int) -> TrainConfig:
+    """The appendix' training of VGG-11 on CIFAR-100, or what stands for it, for a number of epochs."""
+    return shortened(at_scale(scale, method, recipes.cifar_appendix(method=method)), epochs=epochs)
+
+
+def on_cifar100(scale: Scale) -> dict[str, str]:
+    """The group of the arms of a study on CIFAR-100, which trains on the shipped images at pocket scale."""
+    return {"Dataset": FASHION if scale == "pocket" else "CIFAR-100"}
+
+
+def titled(what: str, more: str = "", *, paper: str | None = None) -> dict[Scale, str]:
+    """The title of a study on CIFAR-100 that trains on the shipped images at pocket scale.
+
+    Args:
+        what: What is trained: "VGG-11".
+        more: What follows the data set.
+        paper: What is trained at the paper's scale, if that is something else.
+    """
+    return {
+        "paper": f"{paper or what} on CIFAR-100{more}",
+        "desk": f"{what} on CIFAR-100{more}",
+        "pocket": f"{what} on {FASHION}{more}",
+    }
+
+
+def arms_of(group: Mapping[str, str], configs: Mapping[str, TrainConfig]) -> tuple[Arm, ...]:
+    """An arm for each labelled config; the first one is the reference of the others."""
+    return tuple(
+        Arm(group=group, label=label, config=config, reference=number == 0)
+        for number, (label, config) in enumerate(configs.items())
+    )
 
 
 def published_for(scale: Scale, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The search over k: sampled, pruned, interrupted, resumed and rebuilt from the folders of its trials.
+"""The search over k: sampled, pruned, interrupted, resumed and rebuilt from the folders of its trials; what follows it.
 
 The executor here writes what a training would write; real trainings are in `tests/cli/test_tune.py`.
 """
@@ -14,11 +14,23 @@ import pytest
 
 from spatialgrad.studies.console import StudyReporter
 from spatialgrad.studies.launch import Ended
+from spatialgrad.studies.plan import make_plan
 from spatialgrad.studies.record import read_study
 from spatialgrad.studies.registry import FailedRunsError
 from spatialgrad.studies.runner import run_jobs
-from spatialgrad.studies.tune import RANDOM_TRIALS, TrialJobs
+from spatialgrad.studies.tune import (
+    RANDOM_TRIALS,
+    TrialJobs,
+    check_bounds,
+    check_config,
+    finalists,
+    ks_of,
+    rounded,
+    tune_study,
+    with_k,
+)
 from spatialgrad.train import ConfigError, DamagedFileError, InterruptedTraining, OtherConfigError, Run
+from spatialgrad.train.config import with_values
 from spatialgrad.train.locks import locked
 from spatialgrad.train.signals import Stop
 from support.studies import console, tiny_config, write_result
@@ -57,7 +69,7 @@ class Scripted:
 
     def cancel(self, folder):
         self.cancelled.append(folder)
-        self.running[1].set_result(Ended(folder=folder, exit_code=143))
+        self.running[1].set_result(Ended(exit_code=143))
 
     def close(self):
         pass
@@ -69,10 +81,10 @@ class Scripted:
         folder, future = self.running
         epoch = Run.open(folder).epoch
         if (code := self.codes.get(len(self.started) - 1)) is not None:
-            future.set_result(Ended(folder=folder, exit_code=code, message="it broke"))
+            future.set_result(Ended(exit_code=code, message="it broke"))
         elif epoch == EPOCHS:
             write_result(folder, quality(self.ks[-1]))
-            future.set_result(Ended(folder=folder, exit_code=0))
+            future.set_result(Ended(exit_code=0))
         else:
             write_epoch(folder, epoch)
 
@@ -265,8 +277,55 @@ def test_a_folder_of_another_search_is_left_alone(tmp_path):
     with pytest.raises(OtherConfigError, match=r"--batch-size: 32 there, 16 now"):
         jobs_in(tmp_path, config=replace(CONFIG, data=replace(CONFIG.data, batch_size=16)))
     assert (tmp_path / "study.json").read_bytes() == before
+    jobs_in(tmp_path, config=replace(CONFIG, tensorboard=True))  # which changes no result
 
 
 def test_a_k_outside_of_the_bounds_is_not_searched(tmp_path):
     _, executor = run(tmp_path, 3, bounds=(6.0, 20.0))
     assert all(6 <= k <= 20 for k in executor.ks)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # 5.5 is too close to the reference to be told from it, and 2.0 to 2.1.
+        ({2.0: 0.70, 2.1: 0.71, 5.0: 0.60, 5.5: 0.90, 9.0: 0.65, 15.0: 0.66, 20.0: 0.1}, [2.1, 15.0, 9.0]),
+        ({5.0: 0.5, 5.1: 0.4, 5.2: 0.6}, [5.2]),  # in a narrow range the best one
+        ({5.0: 0.5}, []),
+        ({20.0: 0.5, 1.0: 0.5, 3.0: 0.5}, [1.0, 3.0, 20.0]),  # equal values have an order
+    ],
+)
+def test_the_best_values_that_differ_are_trained_again(values, expected):
+    assert finalists(values, 5.0) == expected
+
+
+@pytest.mark.parametrize("bounds", [(20.0, 1.0), (3.0, 3.0), (0.0, 5.0), (-1.0, 5.0), (1.0, float("inf"))])
+def test_a_range_that_cannot_be_searched(bounds):
+    with pytest.raises(ConfigError, match=r"--k must be two positive numbers, the smaller one first"):
+        check_bounds(bounds)
+
+
+def test_a_training_that_cannot_choose():
+    check_config(CONFIG)
+    with pytest.raises(ConfigError, match=r"--data\.validation must be above 0"):
+        check_config(tiny_config("sgs"))
+    with pytest.raises(ConfigError, match=rf"--epochs must be greater than --scaling\.warmup {EPOCHS}, got {EPOCHS}"):
+        check_config(with_values(CONFIG, {"scaling.warmup": EPOCHS}))
+
+
+def test_the_reference_is_the_k_of_the_config():
+    arms = tune_study(with_k(CONFIG, 4.0), [9.0, 2.5]).arms("own")
+    assert [arm.label for arm in arms] == ["k = 2.5", "k = 4", "k = 9"]
+    assert [arm.reference for arm in arms] == [False, True, False]
+    assert [arm.config.scaling.k for arm in arms] == [2.5, 4.0, 9.0]
+
+
+def test_the_runs_that_decide_are_not_those_of_the_search(tmp_path):
+    plan = make_plan(tune_study(CONFIG, [9.0]), "own", tmp_path, num_seeds=2, first_seed=1)
+    assert {job.config.seed for job in plan.jobs} == {1, 2}
+    assert ks_of(plan.record) == [5.0, 9.0]
+
+
+def test_three_digits():
+    assert rounded(3.28475) == 3.28
+    assert rounded(12.3456) == 12.3
