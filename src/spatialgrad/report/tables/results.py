@@ -68,6 +68,12 @@ def compare_all(study: StudyResults) -> dict[str, Comparison | None]:
     return {key: corrected.get(runs) for key, runs in runs_of.items()}
 
 
+def compared_arms(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
+    """The arms of the table with their comparisons; None for references, and without common seeds."""
+    compared = compare_all(study)
+    return [(arm, compared[arm.record.key]) for arm in study.shown]
+
+
 def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> Table:
     names = group_names(study.shown)
     rows = []
