@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from spatialgrad.report.figures import build_figures
 from spatialgrad.report.load import load_results
 from spatialgrad.report.page import Part
 from spatialgrad.report.single import load_single, single_tables
@@ -338,11 +339,13 @@ def joined(cell):
     return "/".join(cell.lines)
 
 
-def make_part(study):
-    """A study's part of a page, without figures."""
+def make_part(study, figures=()):
+    """A study's or a run's part of a page, with these of its figures."""
     single = not (study / "study.json").exists()
     results = load_single(study) if single else load_results(study)
-    return Part(id="x", study=results, tables=(single_tables if single else build_tables)(results), figures=())
+    tables = (single_tables if single else build_tables)(results)
+    known = replace(results, record=replace(results.record, figures=tuple(figures)))
+    return Part(id="x", study=results, tables=tables, figures=build_figures(known, "x") if figures else ())
 
 
 def accuracies(folder, key):
