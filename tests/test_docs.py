@@ -113,6 +113,8 @@ class TestSite:
         for name in ("METHODS", "BudgetConfig.epochs"):
             entry = text.split(f'id="spatialgrad.train.{name}"')[1].split("</dl>")[0]
             assert re.search(r"<dd><p>\w+", entry), name
+        # A colon in a sentence does not make what is before it a type.
+        assert all(">Type<" not in page.read_text() for page in site.glob("api/*.html"))
 
     def test_formulas_are_typeset_without_a_script(self, site):
         text = (site / "method.html").read_text()
