@@ -20,7 +20,7 @@ from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct
-from spatialgrad.report.tables.cells import metric_name, p_value, signed, spread
+from spatialgrad.report.tables.cells import interval, metric_name, p_value, signed, spread
 from spatialgrad.report.tables.int8 import int8_tables
 from spatialgrad.report.tables.results import compared_arms
 from spatialgrad.studies.archive import archives_in
@@ -565,9 +565,7 @@ def main() -> None:
 
 def with_interval(comparison: Comparison) -> str:
     """A difference with its 95 % interval, if there is one."""
-    if comparison.low is None or comparison.high is None:
-        return signed(comparison.difference)
-    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+    return f"{signed(comparison.difference)} {interval(comparison)}".strip()
 
 
 def marked(comparison: Comparison) -> str:
