@@ -44,7 +44,7 @@ html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "method": [], "changelog": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "method": [], "results": [], "changelog": []}
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,

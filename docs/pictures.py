@@ -5,6 +5,7 @@ spatialgrad[train]). Those of the results are drawn by `make results`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -20,7 +21,6 @@ from spatialgrad import normalized_mutual_information, scaling_from_dependence
 from spatialgrad.data import load_dataset
 from spatialgrad.plot import readable_on
 from spatialgrad.report.figures.base import SERIES
-from spatialgrad.report.figures.gains import GainPoint, paint_gain_by_fit
 from spatialgrad.report.statistics import Comparison
 
 IMAGES = Path(__file__).parent / "images"
@@ -114,7 +114,7 @@ def transform(theme: str) -> Figure:
 
 
 def draw_results(gains: Sequence[tuple[str, Comparison]], costs: Mapping[str, float]) -> None:
-    """Draw gains with their intervals, and what a training step of each method costs; as PNG for the README, too.
+    """Draw gains with their intervals, and what a training step of each method costs.
 
     Args:
         gains: What was compared with plain training, and the comparison.
@@ -122,41 +122,89 @@ def draw_results(gains: Sequence[tuple[str, Comparison]], costs: Mapping[str, fl
     """
 
     def results(theme: str) -> Figure:
-        figure, (left, right) = plt.subplots(
-            1, 2, figsize=(9.6, 1.5 + 0.36 * max(len(gains), 4)), layout="constrained", width_ratios=(3, 2)
+        heights = [1 + 0.4 * len(gains), 0.6 + 0.27 * len(costs)]
+        figure, (upper, lower) = plt.subplots(
+            2, 1, figsize=(5.8, sum(heights)), layout="constrained", height_ratios=heights
         )
         for place, (_, each) in enumerate(reversed(gains)):
             if each.low is not None:
-                left.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
+                upper.plot([each.low, each.high], [place, place], color=ACCENT[theme], lw=2.5, solid_capstyle="butt")
             face = ACCENT[theme] if each.supported else "none"
-            left.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=face)
-        left.axvline(0, color=INK[theme], lw=0.8)
-        left.set_yticks(range(len(gains)), [name for name, _ in reversed(gains)], size=8)
-        left.set_ylim(-0.6, len(gains) - 0.4)
-        left.set_title("gain of SGS over plain training, points (95 % interval)", size=10)
+            upper.plot(each.difference, place, "o", color=ACCENT[theme], ms=7, mfc=face)
+        upper.axvline(0, color=INK[theme], lw=0.8)
+        upper.set_yticks(range(len(gains)), [name for name, _ in reversed(gains)], size=8)
+        upper.set_ylim(-0.6, len(gains) - 0.4)
+        upper.set_title("gain of SGS, points (95 % interval)", size=10)
         colours = [ACCENT[theme] if method == "SGS" else MUTED[theme] for method in costs]
-        right.barh(range(len(costs)), list(costs.values()), color=colours, height=0.6)
+        lower.barh(range(len(costs)), list(costs.values()), color=colours, height=0.6)
         for place, ratio in enumerate(costs.values()):
-            right.text(ratio + 0.05, place, f"{ratio:.2f} ×", va="center", size=9)
-        right.set_yticks(range(len(costs)), list(costs))
-        right.invert_yaxis()
-        right.axvline(1, color=INK[theme], lw=0.8, ls="--")
-        right.set_xlim(0, max(costs.values()) * 1.3)
-        right.set_title("time of a training step, plain = 1", size=10)
+            lower.text(ratio + 0.05, place, f"{ratio:.2f} ×", va="center", size=9)
+        lower.set_yticks(range(len(costs)), list(costs))
+        lower.invert_yaxis()
+        lower.axvline(1, color=INK[theme], lw=0.8, ls="--")
+        lower.set_xlim(0, max(costs.values()) * 1.3)
+        lower.set_title("time of a training step, plain = 1", size=10)
         return figure
 
-    _save(results, RESULTS_STYLE, png=True)
+    _save(results, RESULTS_STYLE)
 
 
-def draw_fit(points: Sequence[GainPoint]) -> None:
-    """Draw the gain of every comparison over the accuracy of plain training on its training images."""
+def draw_fit(points: Sequence[tuple[str, float, Comparison]]) -> None:
+    """Draw gains over the accuracy of plain training on its training images, one point per comparison.
+
+    Args:
+        points: Data set, accuracy of plain training on training images at the end in per cent, and the comparison.
+    """
+    datasets = list(dict.fromkeys(dataset for dataset, _, _ in points))
 
     def fit(theme: str) -> Figure:
-        figure, ax = plt.subplots(figsize=(7.6, 3.6), layout="constrained")
-        paint_gain_by_fit(ax, points, SERIES if theme == "light" else BRIGHT)
+        figure, ax = plt.subplots(figsize=(5.8, 4.2), layout="constrained")
+        ax.axhline(0, color=INK[theme], lw=0.8)
+        hues = dict(zip(datasets, cycle(SERIES if theme == "light" else BRIGHT), strict=False))
+        for dataset, training, comparison in points:
+            _point(ax, training, comparison, hues[dataset])
+        for dataset, hue in hues.items():
+            ax.plot([], [], "o", color=hue, label=dataset)
+        ax.set(xlabel="accuracy of plain training on its training images (%)", ylabel="gain (points, 95 % interval)")
+        figure.legend(frameon=False, fontsize=9, loc="outside lower center", ncols=3)
         return figure
 
     _save(fit, RESULTS_STYLE)
+
+
+def draw_length(lengths: Sequence[tuple[int, Comparison, float, float]]) -> None:
+    """Draw the gain, and the accuracy on training images, over the number of epochs.
+
+    Args:
+        lengths: Epochs, the comparison with plain training, and the accuracy on training images in per cent of plain
+            training and of scaling.
+    """
+    epochs, comparisons, *training = zip(*lengths, strict=True)
+
+    def length(theme: str) -> Figure:
+        figure, (left, right) = plt.subplots(1, 2, figsize=(5.8, 2.7), layout="constrained")
+        left.axhline(0, color=INK[theme], lw=0.8)
+        for number, comparison in zip(epochs, comparisons, strict=True):
+            _point(left, number, comparison, ACCENT[theme])
+        left.set(ylabel="gain (points, 95 % interval)")
+        for values, label, colour in zip(training, ("plain", "SGS"), (MUTED[theme], ACCENT[theme]), strict=True):
+            right.plot(epochs, values, "o-", color=colour, label=label)
+        right.set(ylabel="accuracy on training images (%)")
+        right.legend(frameon=False)
+        for ax in (left, right):
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(epochs, [str(number) for number in epochs])
+            ax.set(xlabel="epochs", xlim=(epochs[0] / 1.2, epochs[-1] * 1.2))
+        return figure
+
+    _save(length, RESULTS_STYLE)
+
+
+def _point(ax: Axes, x: float, comparison: Comparison, hue: str) -> None:
+    """A difference with its interval; filled if it is significant."""
+    if comparison.low is not None:
+        ax.plot([x, x], [comparison.low, comparison.high], color=hue, lw=1.5, alpha=0.6)
+    ax.plot(x, comparison.difference, "o", color=hue, ms=5.5, mfc=hue if comparison.supported else "none")
 
 
 def _matrix(axes: Axes, values: torch.Tensor, cmap: str, norm: mpl.colors.Normalize) -> None:

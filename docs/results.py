@@ -9,23 +9,23 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pictures import draw_fit, draw_front, draw_results
+from pictures import draw_fit, draw_front, draw_length, draw_results
 
-from spatialgrad.report.figures.gains import GainPoint
 from spatialgrad.report.load import load_results
 from spatialgrad.report.provenance import command, progress
 from spatialgrad.report.results import ArmResults, StudyResults
-from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct, summarize
-from spatialgrad.report.tables.cells import metric_name, p_value, signed, spread
+from spatialgrad.report.statistics import Comparison, Summary, compare_paired, correct
+from spatialgrad.report.tables.cells import interval, metric_name, p_value, signed, spread
 from spatialgrad.report.tables.int8 import int8_tables
-from spatialgrad.report.tables.results import compare_all
+from spatialgrad.report.tables.results import compared_arms
 from spatialgrad.studies.archive import archives_in
 from spatialgrad.studies.registry import STUDIES
+from spatialgrad.train.config import ModelConfig, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -61,85 +61,116 @@ WIDTHS = {"0.25": "a quarter of its width", "1": "full width"}
 PLAIN, SHUFFLED = "Plain", "SGS, G shuffled"
 FRONT = {"plain": PLAIN, "SGS": "SGS", "SGS with G\nshuffled": SHUFFLED}
 """The arms of the controls on the first picture, by the words there."""
+TRAINING = "train_accuracy"
 NOT_YET = "not measured yet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A method on a data set and a network, beside plain training."""
+    """A method beside plain training of the same seeds; accuracies in per cent."""
 
     study: str
     label: str
+    method: str
     dataset: str
     network: str
     epochs: int
-    method: str
     plain: Summary
     scaled: Summary
     comparison: Comparison
+    """Corrected for the whole study."""
     gains: dict[int, float]
     """By seed, in percentage points."""
-    plain_training: Summary
-    """Of the accuracy on training images in the last epoch."""
-    scaled_training: Summary
+    plain_training: float
+    """Mean accuracy on training images in the last epoch."""
+    scaled_training: float
     training: Comparison
     """The same for that accuracy, without a correction."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the error of plain training on training images is at most half of its error on test images."""
-        return 2 * (100 - self.plain_training.mean) <= 100 - self.plain.mean
+    configs: tuple[TrainConfig, TrainConfig]
+    """Of the method and of plain training."""
 
     @property
     def gap(self) -> float:
         """By how much plain training is better on training images than on test images."""
-        return self.plain_training.mean - self.plain.mean
+        return self.plain_training - self.plain.mean
+
+
+COLUMNS: dict[str, Callable[[Row], object]] = {
+    "data set": lambda row: row.dataset,
+    "network": lambda row: row.network,
+    "epochs": lambda row: row.epochs,
+    "training": lambda row: row.label,
+    "seeds": lambda row: row.comparison.n,
+    "plain (%)": lambda row: f"{spread(row.plain)} ({row.plain_training:.1f})",
+    "SGS (%)": lambda row: f"{spread(row.scaled)} ({row.scaled_training:.1f})",
+    "gain, 95 % interval": lambda row: marked(row.comparison),
+    "p": lambda row: "" if row.comparison.holm is None else p_value(row.comparison.holm),
+    "training images (%)": lambda row: f"{row.scaled_training:.1f}",
+    "test images (%)": lambda row: spread(row.scaled),
+    "difference, 95 % interval": lambda row: marked(row.comparison),
+    "plain: training accuracy (%)": lambda row: f"{row.plain_training:.2f}",
+    "minus test accuracy": lambda row: signed(row.gap),
+    "SGS: change on training images": lambda row: with_interval(row.training),
+    "change on test images": lambda row: with_interval(row.comparison),
+}
+"""What tables show of a row, by title."""
+LENGTH = ("epochs", "seeds", "plain (%)", "SGS (%)", "gain, 95 % interval", "p")
+GAINS = ("data set", "network", *LENGTH)
+CONTROLS = ("training", "seeds", "training images (%)", "test images (%)", "difference, 95 % interval")
+FIT = ("data set", "network", "epochs", *list(COLUMNS)[-4:])
+
+
+def fits(training: float, test: float) -> bool:
+    """Whether the error on training images is at most half of the error on test images; accuracies in per cent."""
+    return 2 * (100 - training) <= 100 - test
 
 
 def load_archived() -> list[StudyResults]:
     """The archived studies, in the order in which `study list` has them; those that it no longer has come last."""
-
-    def place(path: Path) -> int:
-        name = path.stem.rsplit("-", 1)[0]
-        return [*STUDIES, name].index(name)
-
-    archives = sorted(archives_in(RESULTS), key=place)
-    return [load_results(path) for path in archives]
+    studies = [load_results(path) for path in archives_in(RESULTS)]
+    order = {name: place for place, name in enumerate(STUDIES)}
+    return sorted(studies, key=lambda study: order.get(study.record.name, len(order)))
 
 
 def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
     """Every classification that was compared with plain training."""
     found = []
     for study in (each for each in studies if each.record.metric == "accuracy"):
-        for arm, comparison in _with_comparisons(study):
-            reference = study.reference(arm)
+        for arm, comparison in compared_arms(study):
+            config, reference = arm.record.config, study.reference(arm)
             if reference is None or comparison is None or reference.record.config.method.name != "baseline":
                 continue
-            plain, scaled = (summarize(list(each.values.values())) for each in (reference, arm))
-            before, after = (_training_accuracies(each, study.record.metric) for each in (reference, arm))
-            plain_training, scaled_training = (summarize(list(each.values())) for each in (before, after))
-            training = compare_paired(after, before)
-            if None in (plain, scaled, plain_training, scaled_training, training):
-                continue
-            seeds = arm.values.keys() & reference.values.keys()
+            before, after = reference.last(TRAINING), arm.last(TRAINING)
             found.append(
                 Row(
                     study=study.record.name,
                     label=arm.label,
                     dataset=_dataset(arm),
-                    network=_network(arm),
-                    epochs=arm.record.config.budget.epochs,
-                    method=METHODS.get(name := arm.record.config.method.name, name),
-                    plain=plain,
-                    scaled=scaled,
+                    network=_network(config.model),
+                    epochs=config.budget.epochs,
+                    method=METHODS.get(config.method.name, config.method.name),
+                    plain=reference.summary,
+                    scaled=arm.summary,
                     comparison=comparison,
-                    gains={seed: arm.values[seed] - reference.values[seed] for seed in seeds},
-                    plain_training=plain_training,
-                    scaled_training=scaled_training,
-                    training=training,
+                    gains={
+                        seed: arm.values[seed] - reference.values[seed] for seed in arm.values.keys() & reference.values
+                    },
+                    plain_training=statistics.fmean(before.values()),
+                    scaled_training=statistics.fmean(after.values()),
+                    training=compare_paired(after, before),
+                    configs=(config, reference.record.config),
                 )
             )
     return found
+
+
+def distinct_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows without repetitions: the same comparison may be part of several studies; that of most seeds counts."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: -row.comparison.n):
+        if all(row.configs != other.configs for other in found):
+            found.append(row)
+    return sorted(found, key=rows.index)
 
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
@@ -159,48 +190,45 @@ def front_rows(rows: Sequence[Row]) -> list[Row]:
     CIFAR-100 at the shortest length after which plain training fits, or the longest that was trained; then the data
     sets and networks of the study of fitted trainings.
     """
-    of = [row for row in rows if row.label.startswith("SGS") and row.method == "SGS"]
-    lengths = sorted((row for row in of if row.study in ("sensitivity", "length")), key=lambda row: row.epochs)
-    shown = ([row for row in lengths if row.fits] or lengths[-1:])[:1] + [row for row in of if row.study == "fitted"]
+    lengths = [row for row in length_rows(rows) if row.study != "cifar"]
+    fitted = [row for row in rows if row.study == "fitted" and row.method == "SGS"]
+    shown = ([row for row in lengths if fits(row.plain_training, row.plain.mean)] or lengths[-1:])[:1] + fitted
     corrected = correct([row.comparison for row in shown])
     return [replace(row, comparison=each) for row, each in zip(shown, corrected, strict=True) if each is not None]
+
+
+def length_rows(rows: Sequence[Row]) -> list[Row]:
+    """Scaling of VGG-11 on CIFAR-100 by the number of epochs; of equal lengths, the one with most seeds."""
+    of = [row for row in rows if row.study in ("cifar", "sensitivity", "length") and row.label.startswith("SGS")]
+    of = [row for row in distinct_rows(of) if row.configs[0].data.name == "cifar100"]
+    return sorted(of, key=lambda row: row.epochs)
 
 
 # Tables and sentences, by the names that the pages use.
 
 
-def gains_table(rows: Sequence[Row]) -> str:
-    """Plain training and scaling, one row per data set and network."""
-    cells = []
-    for row in rows:
-        each = row.comparison
-        p = "" if each.holm is None else p_value(each.holm)
-        setting = [row.dataset, row.network, str(row.epochs), str(each.n)]
-        plain = f"{spread(row.plain)} ({row.plain_training.mean:.1f})"
-        scaled = f"{spread(row.scaled)} ({row.scaled_training.mean:.1f})"
-        cells.append([*setting, plain, scaled, _interval(each), p])
-    titles = ["data set", "network", "epochs", "seeds", "plain (%)", "SGS (%)", "gain, 95 % interval", "p"]
-    return _table(titles, cells)
+def rows_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """A line per row."""
+    return table(columns, [[COLUMNS[title](row) for title in columns] for row in rows])
 
 
 def controls_table(rows: Sequence[Row]) -> str:
-    """Every arm of the controls: accuracy on training and on test images, and the difference from plain training."""
+    """Every arm of the controls that has runs, below plain training, with which it is compared."""
     of = [row for row in rows if row.study == "controls"]
+    if not of:
+        return f"The study `controls`: {NOT_YET}."
     first = max(of, key=lambda row: row.plain.n)
-    cells = [["plain", str(first.plain.n), f"{first.plain_training.mean:.1f}", spread(first.plain), ""]]
-    for row in of:
-        scores = [f"{row.scaled_training.mean:.1f}", spread(row.scaled)]
-        cells.append([row.label, str(row.comparison.n), *scores, _interval(row.comparison)])
-    return _table(["training", "seeds", "training images (%)", "test images (%)", "difference, 95 % interval"], cells)
+    plain = ["plain", first.plain.n, f"{first.plain_training:.1f}", spread(first.plain), ""]
+    return table(CONTROLS, [plain, *([COLUMNS[title](row) for title in CONTROLS] for row in of)])
 
 
 def control_sentence(studies: Sequence[StudyResults]) -> str:
     """What the same factors do at other positions."""
-    values = _control_values(studies)
-    plain, scaled, shuffled = (values[label] for label in (PLAIN, "SGS", SHUFFLED))
+    values = control_values(studies)
+    plain, scaled, shuffled = (values.get(label, {}) for label in FRONT.values())
     worse, better = compare_paired(shuffled, plain), compare_paired(scaled, shuffled)
-    assert worse is not None
-    assert better is not None
+    if worse is None or better is None:
+        return f"SGS with the factors of G at other positions: {NOT_YET}."
     return (
         "**It matters where the factors of G are.** With the measured factors at shuffled positions, the network of "
         f"the picture is {with_interval(worse)} points from plain training; SGS is {with_interval(better)} points "
@@ -208,9 +236,40 @@ def control_sentence(studies: Sequence[StudyResults]) -> str:
     )
 
 
-def _control_values(studies: Sequence[StudyResults]) -> dict[str, dict[int, float]]:
+def control_values(studies: Sequence[StudyResults]) -> dict[str, dict[int, float]]:
     """Accuracy on test images by arm of the controls and seed."""
-    return {arm.label: arm.values for arm, _ in _named("controls", studies)}
+    return {arm.label: arm.values for arm, _ in _named("controls", studies) if arm.values}
+
+
+def fitted_table(studies: Sequence[StudyResults]) -> str:
+    """The lengths that plain training has tried with seed 0, and which of them the rule chooses."""
+    # The networks on CIFAR-100 have lengths that were set beforehand.
+    arms = [arm for arm, _ in _named("fitted", studies) if arm.record.reference and 0 in arm.values]
+    arms = [arm for arm in arms if arm.record.group["Dataset"] != "CIFAR-100"]
+    settings: dict[tuple[str, ...], list[ArmResults]] = {}
+    for arm in sorted(arms, key=lambda arm: arm.record.config.budget.epochs):
+        settings.setdefault(arm.group[:-1], []).append(arm)  # without the number of epochs
+    cells = []
+    for (dataset, images, network), tried in settings.items():
+        reached = [fits(arm.last(TRAINING)[0], arm.values[0]) for arm in tried]
+        for arm, fitting in zip(tried, reached, strict=True):
+            (run,) = (run for run in arm.runs if run.seed == 0)
+            hours = run.result.training_seconds / 3600
+            if fitting:
+                says = "**chosen**: it fits" if arm is tried[reached.index(True)] else ""
+            elif arm is not tried[-1]:
+                says = "does not fit"
+            else:
+                says = "**chosen**: twice as many take more than an hour" if 2 * hours > 1 else "does not fit yet"
+            errors = [100 - arm.last(TRAINING)[0], 100 - arm.values[0]]
+            epochs = arm.record.config.budget.epochs
+            cells.append(
+                [dataset, images, network, epochs, *(f"{error:.1f}" for error in errors), f"{hours:.2f}", says]
+            )
+    if not cells:
+        return f"The lengths of the study `fitted`: {NOT_YET}."
+    errors = ("error on training images (%)", "error on test images (%)")
+    return table(("data set", "training images", "network", "epochs", *errors, "hours", "rule"), cells)
 
 
 def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
@@ -224,16 +283,16 @@ def methods_table(rows: Sequence[Row], cost: dict[str, Any]) -> str:
     for method, measured in cost["methods"].items():
         if method == "plain" and of:
             widest = max(of, key=lambda row: row.plain.n).plain
-            own = [str(widest.n), spread(widest), ""]
+            own = [widest.n, spread(widest), ""]
         elif method in by_method:
             row = by_method[method]
             gain = with_interval(row.comparison)
-            own = [str(row.comparison.n), spread(row.scaled), f"**{gain}**" if row.comparison.better else gain]
+            own = [row.comparison.n, spread(row.scaled), f"**{gain}**" if row.comparison.better else gain]
         else:
             own = ["", NOT_YET, ""]
         cells.append([method, *own, f"{step_ratio(cost, method):.2f} ×", f"{measured['parameters'] / 1e6:.1f} M"])
-    gain = "gain over plain, 95 % interval"
-    return _table(["method", "seeds", "accuracy (%)", gain, "time of a step", "training parameters"], cells)
+    titles = ("seeds", "accuracy (%)", "gain over plain, 95 % interval", "time of a step", "training parameters")
+    return table(("method", *titles), cells)
 
 
 def quantized_table(studies: Sequence[StudyResults]) -> str:
@@ -242,10 +301,10 @@ def quantized_table(studies: Sequence[StudyResults]) -> str:
     tables = [table for study in of for table in int8_tables(study, study.shown)]
     if not tables:
         return f"Accuracy in INT8: {NOT_YET}."
-    (table,) = tables
-    first = table.headers - 1  # without the group
-    rows = [[" ".join(cell.lines) for cell in row[first:]] for row in table.rows]
-    return _table([column.title.replace("\u00a0", " ") for column in table.columns[first:]], rows)
+    (int8,) = tables
+    first = int8.headers - 1  # without the group
+    titles = [column.title.replace("\u00a0", " ") for column in int8.columns[first:]]
+    return table(titles, [[" ".join(cell.lines) for cell in row[first:]] for row in int8.rows])
 
 
 def headline(rows: Sequence[Row]) -> str:
@@ -261,66 +320,45 @@ def headline(rows: Sequence[Row]) -> str:
 
 def length_sentence(rows: Sequence[Row]) -> str:
     """The gain of VGG-11 on CIFAR-100 by the number of epochs, and by how much the longest training gains more."""
-    of = [row for row in main_rows(rows) if row.study in ("cifar", "sensitivity")]
-    of = sorted((row for row in of if row.dataset.startswith("CIFAR-100")), key=lambda row: row.epochs)
+    of = length_rows(rows)
     gains = [f"{with_interval(row.comparison)} points in {row.epochs} epochs ({row.comparison.n} seeds)" for row in of]
-    text = f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {' and '.join(gains)}"
+    text = f"VGG-11 on the 20k/5k subset of CIFAR-100 gains {', '.join([*gains[:-2], ' and '.join(gains[-2:])])}"
     growth = compare_paired(of[-1].gains, of[0].gains) if len(of) > 1 else None
+    longer = "longer" if len(of) == 2 else "longest"
     return text + (
-        "." if growth is None else f"; paired by seed, the longer training gains {with_interval(growth)} more."
+        "." if growth is None else f"; paired by seed, the {longer} training gains {with_interval(growth)} more."
     )
 
 
-def fit_table(rows: Sequence[Row]) -> str:
-    """Every comparison of scaling, with the most overfitted plain network first."""
-    cells = [
-        [
-            row.dataset,
-            row.network,
-            str(row.epochs),
-            f"{row.plain_training.mean:.2f}",
-            signed(row.gap),
-            with_interval(row.training),
-            with_interval(row.comparison),
-        ]
-        for row in sorted(_fitted(rows), key=lambda row: row.gap, reverse=True)
-    ]
-    titles = ["data set", "network", "epochs", "plain: training accuracy (%)", "minus test accuracy"]
-    return _table([*titles, "SGS: change on training images", "change on test images"], cells)
+def fit_rows(rows: Sequence[Row]) -> list[Row]:
+    """Scaling at each length and number of images, with the most overfitted plain network first."""
+    of = [*main_rows(rows), *(row for row in rows if row.study == "regimes")]
+    return sorted(of, key=lambda row: -row.gap)
 
 
 def fit_fact(rows: Sequence[Row]) -> str:
     """In how many comparisons the accuracy on training images was lower, and that on test images higher."""
-    of = _fitted(rows)
-    if not of:
+    of = fit_rows(rows)
+    lower = [-row.training.difference for row in of if row.training.difference < 0]
+    if not lower:
         return f"The accuracy on training images: {NOT_YET}."
-    changes = [row.training.difference for row in of]
-    lower, higher = [-each for each in changes if each < 0], sum(row.comparison.difference > 0 for row in of)
+    higher = sum(row.comparison.difference > 0 for row in of)
     return (
         f"Scaling lowered the accuracy on *training* images in {len(lower)} of {len(of)} comparisons, by "
         f"{min(lower):.2f} to {max(lower):.2f} points, and raised it on test images in {higher}."
     )
 
 
-def fit_points(rows: Sequence[Row]) -> list[GainPoint]:
-    """Every method that was compared with plain training of the same number of epochs."""
-    return [
-        GainPoint(dataset=row.dataset.partition(",")[0], training=row.plain_training.mean, comparison=row.comparison)
-        for row in rows
-    ]
-
-
 def live_sentence(studies: Sequence[StudyResults]) -> str:
     """Accuracy with scalings that are measured live, beside the paper's procedure."""
-    arms = _named("live", studies)
-    known = [(summarize(list(arm.values.values())), comparison) for arm, comparison in arms]
-    if len(known) != 2 or None in (known[0][0], *known[1]):
+    known = [(arm, comparison) for arm, comparison in _named("live", studies) if arm.values]
+    if len(known) != 2 or known[1][1] is None:
         return f"Accuracy with live scalings: {NOT_YET}."
     (before, _), (after, comparison) = known
     return (
         "Accuracy (study `live` at desk scale: VGG-11 at a quarter of its width, 20,000 images of CIFAR-100, "
-        f"30 epochs, {comparison.n} seeds): {spread(before)} % with `update(loader)`, {spread(after)} % live; "
-        f"difference, paired by seed, {_interval(comparison)}."
+        f"30 epochs, {comparison.n} seeds): {spread(before.summary)} % with `update(loader)`, {spread(after.summary)} "
+        f"% live; difference, paired by seed, {marked(comparison)}."
     )
 
 
@@ -336,8 +374,8 @@ def regimes_table(studies: Sequence[StudyResults]) -> str:
         images, steps = arm.group
         row = gains.setdefault(steps, {})
         if comparison is not None:
-            row[images] = _interval(comparison) + (f" ({comparison.n} seeds)" if comparison.n > fewest else "")
-    return _table(
+            row[images] = marked(comparison) + (f" ({comparison.n} seeds)" if comparison.n > fewest else "")
+    return table(
         ["training steps", *(f"{images} images" for images in columns)],
         [[steps, *(row.get(images, NOT_YET) for images in columns)] for steps, row in gains.items()],
     )
@@ -348,20 +386,23 @@ def arms_table(name: str, studies: Sequence[StudyResults]) -> str:
     arms = [(arm, comparison) for arm, comparison in _named(name, studies) if arm.values]
     if not arms:
         return f"The study `{name}`: {NOT_YET}."
-    (metric,) = (study.record.metric for study in studies if study.record.name == name)
-    titles = [*(title.lower() for title in arms[0][0].record.group), "training", "seeds"]
-    cells = [[*arm.group, arm.label, *_measured(arm, comparison)] for arm, comparison in arms]
-    return _table([*titles, f"{metric_name(metric)} (%)", "gain over plain, 95 % interval"], cells)
+    metric = next(study.record.metric for study in studies if study.record.name == name)
+    groups = [title.lower() for title in arms[0][0].record.group]
+    titles = [*groups, "training", "seeds", f"{metric_name(metric)} (%)", "gain over plain, 95 % interval"]
+    cells = [
+        [*arm.group, arm.label, arm.summary.n, spread(arm.summary), "" if comparison is None else marked(comparison)]
+        for arm, comparison in arms
+    ]
+    return table(titles, cells)
 
 
 def provenance(studies: Sequence[StudyResults]) -> str:
     """The commands, the machines and the pages of the archived studies."""
-    lines = []
-    for study in studies:
-        name = f"{study.record.name}-{study.record.scale}"
-        report = f'<a href="reports/{name}/index.html">report</a>'
-        lines.append(f"- **{study.record.title}**: {progress(study)}; {report}, `{command(study)}`")
-    return "\n".join(lines)
+    return "\n".join(
+        f"- **{study.record.title}**: {progress(study)}; "
+        f'<a href="reports/{study.folder.stem}/index.html">report</a>, `{command(study)}`'
+        for study in studies
+    )
 
 
 def step_ratio(cost: dict[str, Any], method: str) -> float:
@@ -416,7 +457,7 @@ def overhead_table(overhead: dict[str, Any]) -> str:
         what = f"a whole training of VGG-16 at {name} that measures live, with the appendix' schedule"
         measured = f"{signed(live['training_percent'])} ± {live['scaled_error_percent']:.2f} % of the processor time"
         cells.append([what, measured, live["command"]])
-    return _table(["", "measured", "command"], [[*row, f"`{used}`"] for *row, used in cells])
+    return table(("", "measured", "command"), [[*row, f"`{used}`"] for *row, used in cells])
 
 
 def cost_line(overhead: dict[str, Any], cost: dict[str, Any]) -> str:
@@ -451,8 +492,8 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
         "overhead": overhead_table(overhead),
         "cost-line": cost_line(overhead, cost),
         "overhead-fact": overhead_fact(overhead),
-        "front": gains_table(front_rows(rows)),
-        "gains": gains_table(main_rows(rows)),
+        "front": rows_table(front_rows(rows), GAINS),
+        "gains": rows_table(main_rows(rows), GAINS),
         "controls": controls_table(rows),
         "control": control_sentence(studies),
         "methods": methods_table(rows, cost),
@@ -462,7 +503,9 @@ def blocks(studies: Sequence[StudyResults]) -> dict[str, str]:
         "live": live_sentence(studies),
         "regimes": regimes_table(studies),
         "length": length_sentence(rows),
-        "fit": fit_table(rows),
+        "length-table": rows_table(length_rows(rows), LENGTH),
+        "fitted": fitted_table(studies),
+        "fit": rows_table(fit_rows(rows), FIT),
         "fit-fact": fit_fact(rows),
         **{name: arms_table(name, studies) for name in ("adaptive", "sources", "segmentation", "pose")},
         **{f"cost-{method.lower()}": cost_sentence(cost, method) for method in BRANCHED},
@@ -473,16 +516,19 @@ def quoted(studies: Sequence[StudyResults]) -> dict[str, Any]:
     """The gain on CIFAR-100, for the demonstration."""
     row = front_rows(compared_rows(studies))[0]
     each = row.comparison
+    numbers = {
+        "plain": row.plain.mean,
+        "scaled": row.scaled.mean,
+        "difference": each.difference,
+        "low": each.low,
+        "high": each.high,
+    }
     return {
         "dataset": row.dataset,
         "network": row.network,
         "epochs": row.epochs,
         "seeds": each.n,
-        "plain": round(row.plain.mean, 2),
-        "scaled": round(row.scaled.mean, 2),
-        "difference": round(each.difference, 2),
-        "low": None if each.low is None else round(each.low, 2),
-        "high": None if each.high is None else round(each.high, 2),
+        **{name: None if value is None else round(value, 2) for name, value in numbers.items()},
         "command": f"spatialgrad study run {row.study} --scale desk --seeds {each.n}",
     }
 
@@ -492,64 +538,51 @@ def fill(text: str, filled: dict[str, str]) -> str:
     return MARKED.sub(lambda found: f"{found['begin']}\n{filled[found['name']]}{found['end']}", text)
 
 
+def draw(studies: Sequence[StudyResults]) -> None:
+    """Draw the pictures."""
+    rows, cost, controls = compared_rows(studies), json.loads(COST.read_text()), control_values(studies)
+    gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in main_rows(rows)]
+    draw_results(gains, {method: step_ratio(cost, method) for method in cost["methods"] if method != "plain"})
+    draw_fit(
+        [(row.dataset.partition(",")[0], row.plain_training, row.comparison) for row in distinct_rows(rows)],
+    )
+    draw_length(
+        [(row.epochs, row.comparison, row.plain_training, row.scaled_training) for row in length_rows(rows)],
+    )
+    draw_front({label: list(controls[arm].values()) for label, arm in FRONT.items() if arm in controls})
+
+
 def main() -> None:
     """Fill the pages and draw the pictures."""
     studies = load_archived()
-    filled, rows, cost = blocks(studies), compared_rows(studies), json.loads(COST.read_text())
+    filled = blocks(studies)
     for page in PAGES:
         page.write_text(fill(page.read_text(), filled))
     QUOTED.write_text(json.dumps(quoted(studies), indent=1, ensure_ascii=False) + "\n")
-    gains = [(f"{row.dataset}\n{row.network}, {row.epochs} epochs", row.comparison) for row in main_rows(rows)]
-    draw_results(gains, {method: step_ratio(cost, method) for method in cost["methods"] if method != "plain"})
-    draw_fit(fit_points(rows))
-    draw_front({label: list(_control_values(studies)[arm].values()) for label, arm in FRONT.items()})
+    draw(studies)
     print(filled["front"])
 
 
 def with_interval(comparison: Comparison) -> str:
     """A difference with its 95 % interval, if there is one."""
-    if comparison.low is None or comparison.high is None:
-        return signed(comparison.difference)
-    return f"{signed(comparison.difference)} [{signed(comparison.low)}, {signed(comparison.high)}]"
+    return f"{signed(comparison.difference)} {interval(comparison)}".strip()
 
 
-def _interval(comparison: Comparison) -> str:
+def marked(comparison: Comparison) -> str:
     """The same, in bold if it is significant."""
     text = with_interval(comparison)
     return f"**{text}**" if comparison.supported else text
 
 
-def _fitted(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the main table and those of the study of regimes."""
-    return [*main_rows(rows), *(row for row in rows if row.study == "regimes")]
-
-
-def _with_comparisons(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
-    compared = compare_all(study)
-    return [(arm, None if arm.record.reference else compared[arm.record.key]) for arm in study.shown]
-
-
 def _named(name: str, studies: Sequence[StudyResults]) -> list[tuple[ArmResults, Comparison | None]]:
     """The arms of a study with their comparisons; none if it is not archived."""
-    return next((_with_comparisons(study) for study in studies if study.record.name == name), [])
+    return [pair for study in studies if study.record.name == name for pair in compared_arms(study)]
 
 
-def _measured(arm: ArmResults, comparison: Comparison | None) -> list[str]:
-    """Number of seeds, mean with deviation, and gain."""
-    accuracy = summarize(list(arm.values.values()))
-    assert accuracy is not None
-    return [str(accuracy.n), spread(accuracy), "" if comparison is None else _interval(comparison)]
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (titles, *rows)]
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = ["".join(f"| {cell} " if cell != "" else "| " for cell in row) + "|" for row in (titles, *rows)]
     return "\n".join([lines[0], "|---" * len(titles) + "|", *lines[1:]])
-
-
-def _training_accuracies(arm: ArmResults, metric: str) -> dict[int, float]:
-    """The metric on training images in the last epoch, by seed, of the finished runs."""
-    curves = {run.seed: run.curves[f"train_{metric}"][1] for run in arm.runs if run.value is not None}
-    return {seed: values[-1] for seed, values in curves.items() if values}
 
 
 def _dataset(arm: ArmResults) -> str:
@@ -558,8 +591,7 @@ def _dataset(arm: ArmResults) -> str:
     return " / ".join(sorted({result.dataset for result in arm.results}))
 
 
-def _network(arm: ArmResults) -> str:
-    model = arm.record.config.model
+def _network(model: ModelConfig) -> str:
     width = FRACTIONS.get(model.width, f"{model.width:g}")
     return NETWORKS.get(model.name, model.name) + ("" if model.width == 1 else f", {width} width")
 

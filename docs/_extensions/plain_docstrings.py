@@ -101,6 +101,14 @@ def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: l
         lines[:] = []  # the page says it in its own words
     packages = sorted(app.config.public_packages, key=lambda package: not name.startswith(f"{package}."))
     lines[:] = [convert(line, packages) for line in lines]
+    if what in ("attribute", "property"):
+        app.plain_attributes[name] = list(lines)
+
+
+def _restore(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    # Napoleon takes what is before a colon for a type.
+    if what in ("attribute", "property"):
+        lines[:] = app.plain_attributes[name]
 
 
 def _prepare(app: Sphinx) -> None:
@@ -127,6 +135,8 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     """Run before napoleon, which writes reStructuredText on purpose."""
     app.add_directive("constants", Constants)
     app.add_config_value("public_packages", [], "env", list)
+    app.plain_attributes = {}
     app.connect("autodoc-process-docstring", _process, priority=100)
+    app.connect("autodoc-process-docstring", _restore, priority=900)
     app.connect("builder-inited", _prepare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

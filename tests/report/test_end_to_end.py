@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spatialgrad.report import write_report
-from support.report import accuracies, html_rows, markdown_rows, minus, text_of
+from support.report import accuracies, minus, table_rows, text_of
 from support.studies import run_here, tiny_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("report-end-to-end")]
@@ -26,17 +26,16 @@ def differences(folder, key):
     return [ours[seed] - base[seed] for seed in sorted(ours)]
 
 
-@pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_numbers_are_those_of_the_run_folders(studies, rows):
+def test_numbers_are_those_of_the_run_folders(studies):
     tiny, searching = studies / "tiny-pocket", studies / "searching-pocket"
-    origin, sgs, wild = rows(studies / "report", 0)
+    origin, sgs, wild = table_rows(tiny)
     assert origin["Ours (%)"] == text_of(accuracies(tiny, "fashion-mnist-origin").values())
     assert origin["Published (%)"] == "50.0 ± 0.5"
     assert sgs["Ours (%)"] == text_of(accuracies(tiny, "fashion-mnist-sgs-ours").values())
     mean = sum(differences(tiny, "fashion-mnist-sgs-ours")) / 2
     assert sgs["Difference [95 % CI]"].split("/")[0] == minus(f"{mean:+.2f}")
     assert (wild["Ours (%)"], wild["Seeds"]) == ("failed", "0 of 2")
-    tuned = next(row for row in rows(studies / "report", 3) if row["Method"] == "tuned")
+    tuned = next(row for row in table_rows(searching) if row["Method"] == "tuned")
     assert tuned["Ours (%)"] == text_of(accuracies(searching, "fashion-mnist-tuned").values())
 
 

@@ -1,6 +1,8 @@
 """The numbers of a report, recomputed from the run folders with other tools."""
 
+import html
 import json
+import re
 import statistics
 from dataclasses import replace
 
@@ -8,27 +10,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spatialgrad.report.page import write_report
+from spatialgrad.report.page import escape_markdown, write_report
 from spatialgrad.studies.paper.table1_cifar import QUOTED
 from spatialgrad.studies.study import Point, Published, Search
 from support.report import (
     DATASET,
     accuracies,
     arm,
-    html_rows,
-    markdown_rows,
+    make_part,
     minus,
     record,
+    table_rows,
     text_of,
     write_arm,
     write_run,
 )
 
 
-@pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_means_differences_and_tests_of_table_1(cifar, reported, rows):
-    folder = reported(cifar)
-    shown = rows(folder)
+def test_means_differences_and_tests_of_table_1(cifar):
+    shown = table_rows(cifar)
     assert len(shown) == 8
     keys = [f"{data}-{label}" for data in ("cifar-10", "cifar-100") for label in ("origin", "dbb", "dyrep", "sgs-ours")]
     p_values = {}
@@ -52,7 +52,7 @@ def test_means_differences_and_tests_of_table_1(cifar, reported, rows):
     )
     for key, row in zip(keys, shown, strict=True):
         if key in p_values:
-            alone, both = (float(text.split()[-1].replace("&lt;", "")) for text in row["p"].split("/"))
+            alone, both = (float(text.split()[-1]) for text in row["p"].split("/"))
             assert alone == pytest.approx(max(0.001, p_values[key]), abs=5.1e-4)
             assert both == pytest.approx(np.clip(corrected[key], 0.001, 1), abs=5.1e-4)
             # Two pairs are too few, whatever p says.
@@ -63,22 +63,19 @@ def test_means_differences_and_tests_of_table_1(cifar, reported, rows):
     assert "cifar-10-dyrep" not in marked
 
 
-@pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, reported, rows):
-    folder = reported(cifar)
-    origin, dbb, _, sgs = rows(folder)[:4]
+def test_published_values_stand_beside_and_quoted_ones_have_a_star(cifar, reported):
+    origin, dbb, _, sgs = table_rows(cifar)[:4]
     assert origin["Published (%)"] == "94.9 ± 0.07"
-    assert dbb["Published (%)"].replace("\\", "") == "95.0 ± 0.1/94.97 ± 0.06*"
+    assert dbb["Published (%)"] == "95.0 ± 0.1/94.97 ± 0.06*"
     assert sgs["Published difference"] == "+0.30"
-    costs = rows(folder, 1)
-    assert costs[1]["GPU hours, published (× reference)"].replace("\\", "") == "7.0 (× 3.04)/9.4*"
-    assert costs[1]["MACs, published (M)"].replace("\\", "") == "728.0/728.0*"
-    assert f"measured by {QUOTED}" in (folder / "index.html").read_text()
+    costs = table_rows(cifar, 1)
+    assert costs[1]["GPU hours, published (× reference)"] == "7.0 (× 3.04)/9.4*"
+    assert costs[1]["MACs, published (M)"] == "728.0/728.0*"
+    assert f"measured by {QUOTED}" in (reported(cifar) / "index.html").read_text()
 
 
-def test_costs_are_means_of_the_results(cifar, reported):
-    folder = reported(cifar)
-    origin, dbb, _, sgs = html_rows(folder, 1)[:4]
+def test_costs_are_means_of_the_results(cifar):
+    origin, dbb, _, sgs = table_rows(cifar, 1)[:4]
     for row, key in ((origin, "origin"), (dbb, "dbb"), (sgs, "sgs-ours")):
         results = [json.loads(p.read_text()) for p in (cifar / "runs" / f"cifar-10-{key}").glob("*/result.json")]
         seconds = statistics.fmean(each["seconds"] for each in results)
@@ -99,30 +96,28 @@ def test_the_time_of_a_step_is_compared_with_that_of_the_reference_in_the_same_s
             fields = {"step_seconds": steps, "memory_format": formats[each.label], "seed": seed, "config": each.config}
             write_run(tmp_path / f"runs/{each.label}/seed{seed}", 0.5, **fields)
     record(arms, seeds=(0, 1), figures=()).write(tmp_path)
-    page = write_report([tmp_path]).read_text()
-    plain, dbb = html_rows(tmp_path / "report", 1)
+    plain, dbb = table_rows(tmp_path, 1)
     assert plain["Time per step in ms (× reference)"] == "11.0 (× 1.00)/[9.0, 14.0]"
     assert dbb["Time per step in ms (× reference)"] == f"32.0 (× {32 / 11:.2f})/[29.0, 36.0]"
-    assert "Memory formats differ (channels_last: baseline; contiguous: dbb)" in page
+    notes = " ".join(make_part(tmp_path).tables[1].notes)
+    assert "Memory formats differ (channels_last: baseline; contiguous: dbb)" in notes
 
 
-def test_results_without_the_time_of_a_step_show_no_ratio(searched, reported):
+def test_results_without_the_time_of_a_step_show_no_ratio(searched):
     """Wall-clock times of a busy machine are no measure of a method's cost."""
-    folder = reported(searched)
-    page = (folder / "index.html").read_text()
-    (first, *_) = html_rows(folder, 1)
+    (first, *_) = table_rows(searched, 1)
     assert "Minutes per run" in first
     assert not [title for title in first if "reference" in title or "step" in title]
-    assert "Memory formats differ" not in page
+    assert "Memory formats differ" not in " ".join(make_part(searched).tables[1].notes)
 
 
 def test_real_trainings_give_the_numbers_of_their_results(real, reported):
     folder = reported(real)
-    baseline, sgs = html_rows(folder)
+    baseline, sgs = table_rows(real)
     assert baseline["Ours (%)"] == text_of(accuracies(real, "tiny-baseline").values())
     assert sgs["Ours (%)"] == text_of(accuracies(real, "tiny-sgs").values())
     result = json.loads((real / "runs/tiny-sgs/seed0/result.json").read_text())
-    _, costs = html_rows(folder, 1)
+    _, costs = table_rows(real, 1)
     assert costs["MACs in training (M)"] == f"{result['training_macs'] / 1e6:.1f}"
     text = (folder / "report.md").read_text()
     assert result["dataset"] in text
@@ -134,7 +129,7 @@ def test_real_trainings_give_the_numbers_of_their_results(real, reported):
 
 def test_a_tuned_arm_costs_its_search(searched, reported):
     folder = reported(searched)
-    rows = html_rows(folder, 1)
+    rows = table_rows(searched, 1)
     # 14 points of 10 seconds are finished, and a run takes 100 seconds.
     assert rows[1]["Method"] == "Grid"
     assert rows[1]["Minutes per run"] == f"{(100 + 14 * 10) / 60:.2f}"
@@ -166,8 +161,7 @@ def test_further_metrics(tmp_path, layout):
     arms = [arm("b", "Baseline", {"Model": "M"}, (0, 1), reference=True, published=published)]
     write_arm(tmp_path, arms[0], [0.5, 0.6])
     record(arms, seeds=(0, 1), figures=(), layout=layout).write(tmp_path)
-    write_report([tmp_path])
-    (row,) = html_rows(tmp_path / "report", 2)
+    (row,) = table_rows(tmp_path, 2)
     assert row["top5, ours (%)"] == "75.00 ± 7.07"
     assert row["top5, published (%)"] == "80.0"
     assert "recall, ours (%)" not in row
@@ -224,12 +218,29 @@ def test_a_quoted_value_is_not_compared_with_the_papers_own(tmp_path):
     for key in "abc":
         write_run(tmp_path / f"runs/{key}/seed0", 0.5)
     record(arms, seeds=(0,), figures=()).write(tmp_path)
-    write_report([tmp_path])
-    assert [row["Published difference"] for row in html_rows(tmp_path / "report")] == ["–", "–", "+0.52"]
+    assert [row["Published difference"] for row in table_rows(tmp_path)] == ["–", "–", "+0.52"]
+
+
+@pytest.mark.parametrize("study", ["cifar", "searched", "networks"])
+def test_both_formats_have_every_cell_and_note_of_the_tables(study, reported, request):
+    folder = request.getfixturevalue(study)
+    page, markdown = ((reported(folder) / name).read_text() for name in ("index.html", "report.md"))
+    shown = re.findall(r"<t[hd][ >].*?</t[hd]>", page, re.DOTALL)
+    shown = [html.unescape(re.sub(r"<[^>]+>", "", each.replace("<br>", " "))).split() for each in shown]
+    lines = markdown.replace("**", "").splitlines()
+    for table in make_part(folder).tables:
+        rows = [[(column.title,) for column in table.columns], *([cell.lines for cell in row] for row in table.rows)]
+        for row in rows:
+            expected = [" ".join(cell).split() for cell in row]
+            assert any(shown[place : place + len(row)] == expected for place in range(len(shown)))
+            assert f"| {' | '.join('<br>'.join(map(escape_markdown, cell)) for cell in row)} |" in lines
+        for note in table.notes:
+            assert html.unescape(page).count(note) == 1
+            assert escape_markdown(note) in markdown
 
 
 def corrected(folder):
-    return [row["p"].rpartition(" ")[2] for row in html_rows(folder / "report") if row["p"] != "–"]
+    return [row["p"].rpartition(" ")[2] for row in table_rows(folder) if row["p"] != "–"]
 
 
 def test_half_a_study_claims_no_more_than_the_whole(tmp_path):
@@ -238,7 +249,6 @@ def test_half_a_study_claims_no_more_than_the_whole(tmp_path):
     write_arm(tmp_path, arms[0], [0.5, 0.51, 0.52])
     write_arm(tmp_path, arms[1], [0.52, 0.531, 0.542])
     record(arms, figures=()).write(tmp_path)
-    write_report([tmp_path])
     p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
     assert corrected(tmp_path) == [f"{4 * p:.3f}"]
 
@@ -250,7 +260,6 @@ def test_arms_that_share_runs_are_one_comparison(tmp_path):
     write_arm(tmp_path, arms[0], [0.5, 0.51, 0.52])
     write_arm(tmp_path, arms[2], [0.52, 0.531, 0.542])
     record(arms, figures=()).write(tmp_path)
-    write_report([tmp_path])
     p = stats.ttest_1samp([2.0, 2.1, 2.2], 0).pvalue
     assert corrected(tmp_path) == [f"{p:.3f}"] * 2
 

@@ -15,10 +15,10 @@ TABLE = "a | b\n| --- | `c` | ${2+2} <!-- [x](javascript:alert(1))"
 FORMULA = r"$\frac{1$ _x_ {{ 7*7 }} {% raw %}"
 
 
-@pytest.fixture
-def written(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """The page and the Markdown of a study whose texts are markup."""
-    folder = tmp_path / "cifar-desk"
+    folder = tmp_path_factory.mktemp("texts") / "cifar-desk"
     group = {f"Data {SCRIPT}": f"D {BREAKOUT}"}
     arms = [arm("a", f"Origin {SCRIPT}", group, (0, 1), reference=True, note=TABLE)]
     arms.append(arm("b", f"_{FORMULA}", group, (0, 1), method="sgs"))

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from spatialgrad.report.load import load_results
-from spatialgrad.report.page import write_report
+from spatialgrad.report.page import render_html, render_markdown, write_report
 from spatialgrad.studies.study import RunRecord
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.locks import locked
-from support.report import arm, record, search_study, write_run
+from support.report import arm, make_part, record, search_study, write_run
 
 
 @pytest.fixture
@@ -33,9 +33,10 @@ def state(study, name):
     return next(run for run in load_results(study).runs if run.name == name)
 
 
-def texts(study):
-    write_report([study])
-    return [(study / "report" / name).read_text() for name in ("index.html", "report.md")]
+def texts(study, *figures):
+    """The page and the Markdown, with some of the study's figures only: each takes a second to draw."""
+    part = make_part(study, figures)
+    return render_html([part]), render_markdown([part])
 
 
 def test_waiting_failed_and_interrupted(study):
@@ -67,7 +68,7 @@ def test_running(study):
 def test_nothing_has_begun(tmp_path):
     names = ("learning-curves", "overhead", "scalings", "cost", "k-curve", "kernel-magnitudes", "distances", "examples")
     record([arm("a", "A", {}, (0, 1, 2))], figures=names).write(tmp_path)
-    page, markdown = texts(tmp_path)
+    page, markdown = texts(tmp_path, *names)
     assert page.count("No data yet.") == 8
     assert markdown.count("no data yet") == 8
     for text in (page, markdown):
@@ -131,7 +132,7 @@ def test_a_damaged_checkpoint_is_named_beside_the_kernel_magnitudes(real, tmp_pa
     shutil.copytree(real, tmp_path / "study", ignore=shutil.ignore_patterns("report"))
     for path in (tmp_path / "study/runs/tiny-baseline/seed0").glob("checkpoint*.pt"):
         path.write_bytes(b"PK damaged")
-    page, _ = texts(tmp_path / "study")
+    page, _ = texts(tmp_path / "study", "kernel-magnitudes")
     assert "checkpoint.pt is damaged" in page
     assert "|W| SGS (ours)" in page
     assert "|W| Baseline" not in page
@@ -193,8 +194,7 @@ def test_the_point_that_was_chosen_is_the_best_one(tmp_path):
     """A point that failed at first, and is better, does not tune what is trained already."""
     search_study(tmp_path)
     (tmp_path / "searches/alpha-beta/best.json").write_text('{"values": {"scaling.alpha": 0.8, "scaling.beta": 1.7}}')
-    write_report([tmp_path])
-    assert "alpha-beta: best α = 0.8, β = 1.7 with" in (tmp_path / "report/index.html").read_text()
+    assert "alpha-beta: best α = 0.8, β = 1.7 with" in texts(tmp_path, "search")[0]
 
 
 @pytest.mark.parametrize("content", [b"{", b"{}"])
@@ -202,23 +202,23 @@ def test_a_choice_that_cannot_be_read_is_named(tmp_path, content):
     """The search itself is still shown, with the best of its points."""
     search_study(tmp_path)
     (tmp_path / "searches/alpha-beta/best.json").write_bytes(content)
-    for text in texts(tmp_path):
+    for text in texts(tmp_path, "search"):
         assert re.search(r"best\.json (cannot be read|is damaged|has no values)", text)
-    assert "alpha-beta: best α = " in (tmp_path / "report/index.html").read_text()
+        assert "alpha-beta: best α = " in text
 
 
 def test_magnitudes_of_a_run_under_way_say_so(real, tmp_path):
     shutil.copytree(real, tmp_path / "study", ignore=shutil.ignore_patterns("report"))
     for seed in (0, 1):
         (tmp_path / f"study/runs/tiny-sgs/seed{seed}/result.json").unlink()
-    page, _ = texts(tmp_path / "study")
+    page, _ = texts(tmp_path / "study", "kernel-magnitudes")
     assert "Not fully trained: SGS (ours) (3 of 3 epochs)." in page
 
 
 def test_finished_runs_without_examples_are_not_awaited(tmp_path):
     write_run(tmp_path / "runs/sgs/seed0", 0.52, layers=[("conv", 3)], method="sgs")
     record([arm("sgs", "SGS", {}, (0,), method="sgs")], figures=("examples", "scalings")).write(tmp_path)
-    for text in texts(tmp_path):
+    for text in texts(tmp_path, "examples", "scalings"):
         assert "all runs have finished without it, or were archived without their weights and predictions." in text
         assert "no data yet" not in text.lower()
 
@@ -230,7 +230,7 @@ def test_a_single_update_is_neither_the_start_nor_the_end(tmp_path):
     record([arm("sgs", "SGS", {}, (0,), method="sgs")], figures=("scalings",)).write(tmp_path)
 
     def described():
-        return [re.search(r"SGS, conv: ([^.;]+\.[^;<\n]+)\.", page)[1] for page in texts(tmp_path)]
+        return [re.search(r"SGS, conv: ([^.;]+\.[^;<\n]+)\.", page)[1] for page in texts(tmp_path, "scalings")]
 
     epochs = [json.loads(line)["epoch"] for line in (first, last)]
     assert all(re.fullmatch(rf"\S+ after epoch {epochs[0]}, \S+ after epoch {epochs[1]}", text) for text in described())

@@ -11,7 +11,7 @@ from spatialgrad.report.page import write_report
 from spatialgrad.report.provenance import command, facts, progress, trained
 from spatialgrad.studies.plan import choose, make_plan
 from spatialgrad.studies.registry import get_study
-from support.report import html_rows, markdown_rows, write_run
+from support.report import table_rows, write_run
 
 
 @pytest.fixture
@@ -88,26 +88,21 @@ def test_many_networks_are_counted(tmp_path):
     assert said.endswith(" and 8 more on cifar100")
 
 
-@pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_published_values_carry_what_the_paper_measured(part, rows):
-    write_report([part])
-    for row in rows(part / "report"):
+def test_published_values_carry_what_the_paper_measured(part):
+    for row in table_rows(part):
         assert row["Dataset"] == "Fashion-MNIST"
         assert row["Published for"] == "VGG-16 on CIFAR-100"
 
 
-@pytest.mark.parametrize("rows", [html_rows, markdown_rows])
-def test_so_do_those_of_arms_side_by_side(tmp_path, rows):
+def test_so_do_those_of_arms_side_by_side(tmp_path):
     make_plan(get_study("sensitivity"), "desk", tmp_path).record.write(tmp_path)
-    write_report([tmp_path])
-    first = rows(tmp_path / "report")[0]
+    first = table_rows(tmp_path)[0]
     assert (first["Epochs"], first["Published for"]) == ("10", "VGG-11 on CIFAR-100, 100 epochs")
 
 
 def test_at_the_scale_of_the_paper_nothing_has_to_be_said(tmp_path):
     make_plan(get_study("cifar"), "paper", tmp_path).record.write(tmp_path)
-    write_report([tmp_path])
-    assert "Published for" not in html_rows(tmp_path / "report")[0]
+    assert "Published for" not in table_rows(tmp_path)[0]
 
 
 def test_published_costs_are_titled_with_their_own_network(part):

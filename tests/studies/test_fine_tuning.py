@@ -14,7 +14,7 @@ from spatialgrad.studies.registry import get_study
 from spatialgrad.studies.study import SCALES
 from spatialgrad.train import Run
 from spatialgrad.train.config import with_values
-from support.report import html_rows, text_of
+from support.report import table_rows, text_of
 from support.studies import run_here
 
 DENSE = ("segmentation", "pose")
@@ -101,5 +101,5 @@ def test_from_pre_training_to_a_report_with_pictures(name, tmp_path):
     # The table has the metric of the run folders.
     values = [100 * Run.open(run).result.value for run in runs]
     assert sorted(text_of([value]) for value in values) == sorted(
-        cell for row in html_rows(folder / "report") for header, cell in row.items() if header == "Ours (%)"
+        cell for row in table_rows(folder) for header, cell in row.items() if header == "Ours (%)"
     )

@@ -4,9 +4,13 @@ import json
 import math
 import statistics
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
+from spatialgrad.report.figures import build_figures
+from spatialgrad.report.load import load_results
+from spatialgrad.report.page import Part
+from spatialgrad.report.single import load_single, single_tables
+from spatialgrad.report.tables.results import build_tables
 from spatialgrad.studies.paper.table1_cifar import PUBLISHED
 from spatialgrad.studies.record import StudyRecord
 from spatialgrad.studies.study import Arm, Point, Published, RunRecord, Search
@@ -323,61 +327,25 @@ def real_study(folder, *, seeds=(0, 1), epochs=3):
     return written
 
 
-class Tables(HTMLParser):
-    """The cells of all tables of a page, as texts; lines of a cell are joined by a slash.
-
-    `constants` has for each table what its caption says of all rows.
-    """
-
-    def __init__(self, text):
-        super().__init__()
-        self.tables, self.constants, self._cell, self._next, self._folded = [], [], None, {}, False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        if tag == "table":
-            self.tables.append([])
-            self.constants.append(self._next)
-            self._next = {}
-        elif tag == "span" and ("class", "constants") in attributes:
-            self._folded = True
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("th", "td"):
-            self._cell = ""
-        elif tag == "br" and self._cell is not None:
-            self._cell += "/"
-
-    def handle_endtag(self, tag):
-        if tag in ("th", "td"):
-            self.tables[-1][-1].append(" ".join(self._cell.split()))
-            self._cell = None
-
-    def handle_data(self, data):
-        if self._cell is not None:
-            self._cell += data
-        elif self._folded:
-            self._next, self._folded = folded(data.split(" · ")), False
+def table_rows(study, table=0):
+    """The rows of a table of a study or a run: its cells by title; lines of a cell are joined by a slash."""
+    table = make_part(study).tables[table]
+    constants = dict(each.split(": ", 1) for each in table.constants)
+    titles = [column.title.replace("\u00a0", " ") for column in table.columns]
+    return [dict(zip(titles, map(joined, row), strict=True)) | constants for row in table.rows]
 
 
-def folded(constants):
-    """What a caption says of all rows, by title."""
-    return dict(each.split(": ", 1) for each in constants)
+def joined(cell):
+    return "/".join(cell.lines)
 
 
-def html_rows(folder, table=0):
-    parsed = Tables((folder / "index.html").read_text())
-    head, *rows = parsed.tables[table]
-    return [dict(zip(head, row, strict=True)) | parsed.constants[table] for row in rows]
-
-
-def markdown_rows(folder, table=0):
-    blocks = (folder / "report.md").read_text().split("\n\n")
-    index = [index for index, block in enumerate(blocks) if block.startswith("| ")][table]
-    constants = folded(blocks[index - 1].replace("\\", "").split(" · ")[1:])
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in blocks[index].splitlines()]
-    clean = [[cell.replace("**", "").replace("\\", "").replace("<br>", "/") for cell in row] for row in rows]
-    return [dict(zip([cell.replace("\\", "") for cell in head], row, strict=True)) | constants for row in clean]
+def make_part(study, figures=()):
+    """A study's or a run's part of a page, with these of its figures."""
+    single = not (study / "study.json").exists()
+    results = load_single(study) if single else load_results(study)
+    tables = (single_tables if single else build_tables)(results)
+    known = replace(results, record=replace(results.record, figures=tuple(figures)))
+    return Part(id="x", study=results, tables=tables, figures=build_figures(known, "x") if figures else ())
 
 
 def accuracies(folder, key):

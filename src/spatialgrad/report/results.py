@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from spatialgrad.report.statistics import Summary, summarize
 from spatialgrad.studies.record import StudyRecord
 from spatialgrad.studies.status import State
 from spatialgrad.studies.study import Arm, Point, Search
@@ -102,6 +103,16 @@ class ArmResults:
     def values(self) -> dict[int, float]:
         """The study's metric in per cent, by seed, of the finished runs."""
         return {run.seed: run.value for run in self.runs if run.value is not None}
+
+    @property
+    def summary(self) -> Summary | None:
+        """Mean and deviation of these values; None until a run has finished."""
+        return summarize(list(self.values.values()))
+
+    def last(self, name: str) -> dict[int, float]:
+        """The end of a curve, such as `train_accuracy`, in per cent, by seed, of the finished runs that have it."""
+        curves = {run.seed: run.curves[name][1] for run in self.runs if run.value is not None}
+        return {seed: values[-1] for seed, values in curves.items() if values}
 
     def metric(self, name: str) -> dict[int, float]:
         """A metric of the results in per cent, by seed."""

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from spatialgrad.report.figures.gains import GainPoint, gain_map, gains, paint_gain_by_fit
+from spatialgrad.report.figures.gains import gain_map, gains
 from spatialgrad.report.load import load_results
-from spatialgrad.report.statistics import Comparison
 from spatialgrad.report.tables.results import compare_all
 from support.report import arm, minus, record, write_arm
 
@@ -64,31 +63,3 @@ def test_nothing_to_compare_is_no_figure(tmp_path):
     record([arm("plain", "Plain", group, (0,), reference=True)]).write(tmp_path)
     assert gains(load_results(tmp_path), "x") is None
     assert gain_map(load_results(tmp_path), "x") is None
-
-
-def test_gains_over_the_accuracy_on_training_images(study):
-    from matplotlib.figure import Figure
-
-    compared = [each for each in compare_all(study).values() if each is not None]
-    single = Comparison(n=1, difference=1.0, note="one pair: no test")
-    points = [
-        GainPoint(dataset=dataset, training=training, comparison=comparison)
-        for dataset, training, comparison in zip(
-            "abaab", (50.0, 60.0, 70.0, 80.0, 90.0), [*compared, single], strict=True
-        )
-    ]
-    ax = Figure().subplots()
-    paint_gain_by_fit(ax, points, ["red", "blue"])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
-    drawn = {
-        (line.get_xdata()[0], line.get_color()): line
-        for line in ax.lines
-        if line.get_marker() == "o" and len(line.get_xdata())
-    }
-    assert sorted(drawn) == [(50.0, "red"), (60.0, "blue"), (70.0, "red"), (80.0, "red"), (90.0, "blue")]
-    for point in points:
-        (line,) = (each for (x, _), each in drawn.items() if x == point.training)
-        assert line.get_ydata()[0] == point.comparison.difference
-        assert (line.get_markerfacecolor() != "none") == point.comparison.supported
-    intervals = [list(line.get_ydata()) for line in ax.lines if line.get_alpha() is not None]
-    assert sorted(intervals) == sorted([each.low, each.high] for each in compared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -59,4 +60,5 @@ def build_figures(study: StudyResults, prefix: str) -> tuple[PageFigure, ...]:
         drawn = FIGURES[name](study, f"{prefix}-{name}")
         title = name.replace("-", " ").capitalize()
         found.append(drawn or no_data(name, title, NOT_ARCHIVED if finished else NO_DATA))
+    gc.collect()  # drawings are full of cycles, and take tens of MB until these are collected
     return tuple(found)

@@ -5,7 +5,6 @@ An embedded drawing keeps its text as text, uses the page's colours (light, dark
 
 from __future__ import annotations
 
-import gc
 import io
 import re
 import warnings
@@ -140,8 +139,6 @@ def draw(
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-    del figure, axes
-    gc.collect()  # a drawing is full of cycles, and takes tens of MB until they are collected
     return adopt(buffer.getvalue(), prefix)
 
 

@@ -18,7 +18,7 @@ from spatialgrad.report.figures.base import (
     series_of,
 )
 from spatialgrad.report.results import ArmResults, StudyResults
-from spatialgrad.report.statistics import Summary, summarize
+from spatialgrad.report.statistics import Summary
 from spatialgrad.report.tables.cells import capital, metric_name
 from spatialgrad.report.tables.cost import time_unit
 from spatialgrad.train.result import PHASES
@@ -36,9 +36,8 @@ def metric_against_cost(study: StudyResults, prefix: str) -> PageFigure | None:
     for group, arms in study.groups.items():
         for arm in arms:
             seconds = (study.training_seconds if steps else study.seconds)(arm)
-            summary = summarize(list(arm.values.values()))
-            if seconds is not None and summary is not None:
-                ours.setdefault(group, []).append((arm, seconds, summary))
+            if seconds is not None and arm.summary is not None:
+                ours.setdefault(group, []).append((arm, seconds, arm.summary))
     if not ours:
         return None
     time, factor = time_unit([seconds for points in ours.values() for _, seconds, _ in points])

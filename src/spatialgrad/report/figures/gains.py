@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from spatialgrad.report.figures.base import INK, Key, PageFigure, colour, draw, join_limited, plain, series_of
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison
 from spatialgrad.report.tables.cells import metric_name, signed
-from spatialgrad.report.tables.results import compare_all
+from spatialgrad.report.tables.results import compared_arms
 
 ROW = 0.3
 """Height of a row in inches."""
@@ -93,43 +92,8 @@ def gain_map(study: StudyResults, prefix: str) -> PageFigure | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GainPoint:
-    """A comparison with plain training, for `paint_gain_by_fit`."""
-
-    dataset: str
-    training: float
-    """Accuracy of plain training on its training images at the end, in per cent."""
-    comparison: Comparison
-
-
-def paint_gain_by_fit(ax: Any, points: Sequence[GainPoint], colours: Sequence[str]) -> None:
-    """Draw the gain over the accuracy of plain training on its training images, one point per comparison.
-
-    Args:
-        ax: Axes of matplotlib.
-        points: The comparisons.
-        colours: One per data set, in the order of their first points; used again if there are more data sets.
-    """
-    ax.axhline(0, color=ax.spines["bottom"].get_edgecolor(), lw=0.8)
-    datasets = list(dict.fromkeys(point.dataset for point in points))
-    for index, dataset in enumerate(datasets):
-        hue = colours[index % len(colours)]
-        for point in points:
-            if point.dataset != dataset:
-                continue
-            each = point.comparison
-            if each.low is not None and each.high is not None:
-                ax.plot([point.training] * 2, [each.low, each.high], color=hue, lw=1.5, alpha=0.6)
-            ax.plot(point.training, each.difference, "o", color=hue, ms=5.5, mfc=hue if each.supported else "none")
-        ax.plot([], [], "o", color=hue, label=dataset)
-    ax.set(xlabel="accuracy of plain training on its training images (%)", ylabel="gain (points, 95 % interval)")
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-
-
 def _compared(study: StudyResults) -> list[tuple[ArmResults, Comparison]]:
-    compared = compare_all(study)
-    return [(arm, each) for arm in study.shown if (each := compared[arm.record.key]) is not None]
+    return [(arm, comparison) for arm, comparison in compared_arms(study) if comparison is not None]
 
 
 def _described(comparison: Comparison) -> str:

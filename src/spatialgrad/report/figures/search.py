@@ -8,7 +8,7 @@ from typing import Any
 from spatialgrad.plot import readable_on
 from spatialgrad.report.figures.base import Key, PageFigure, colour, draw, group_title, join_limited, plain
 from spatialgrad.report.results import ArmResults, SearchResults, StudyResults
-from spatialgrad.report.statistics import Summary, summarize
+from spatialgrad.report.statistics import Summary
 from spatialgrad.report.tables.cells import capital, metric_name
 
 DEFAULT_K = 5.0
@@ -22,7 +22,7 @@ def k_curve(study: StudyResults, prefix: str) -> PageFigure | None:
     for group, arms in study.groups.items():
         points = _points(arms)
         baseline = next((arm for arm in arms if arm.record.reference), None)
-        base = summarize(list(baseline.values.values())) if baseline else None
+        base = baseline.summary if baseline else None
         if points and base is not None:
             curves.append((group_title(group) or plain(study.record.title), *_normalised(points, base.mean)))
     if not curves:
@@ -99,7 +99,7 @@ def search(study: StudyResults, prefix: str) -> PageFigure | None:
 def _points(arms: Sequence[ArmResults]) -> Curve:
     points = []
     for arm in arms:
-        summary, config = summarize(list(arm.values.values())), arm.record.config
+        summary, config = arm.summary, arm.record.config
         if summary is not None and config.method.name == "sgs":
             points.append((config.scaling.k, summary))
     return sorted(points, key=lambda point: point[0]) if len({k for k, _ in points}) > 1 else []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from spatialgrad.report.results import ArmResults
 from spatialgrad.report.statistics import Comparison, Summary
 from spatialgrad.studies.study import Published
+
+T = TypeVar("T")
 
 NOTHING = "–"
 METRICS = {"miou": "mIoU", "macc": "mAcc", "allacc": "allAcc", "pckh": "PCKh@0.5", "pck": "PCK@0.2"}
@@ -52,6 +55,52 @@ class Table:
         return any(row[0].lines == after[0].lines for row, after in zip(self.rows, self.rows[1:], strict=False))
 
 
+def make_table(
+    caption: str,
+    headers: Sequence[Column],
+    rows: Sequence[tuple[Sequence[str], T]],
+    columns: Sequence[tuple[Column, Callable[[T], Cell]]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """A table from the functions that make its cells.
+
+    Args:
+        caption: Of the table.
+        headers: The columns that say what a row is.
+        rows: The texts of the header, and what the other cells are made of.
+        columns: The other columns, each with its function.
+        notes: Below the table.
+    """
+    cells = [(*map(text_cell, texts), *(cell_of(row) for _, cell_of in columns)) for texts, row in rows]
+    return Table(
+        caption=caption,
+        columns=(*headers, *(column for column, _ in columns)),
+        rows=tuple(cells),
+        headers=len(headers),
+        notes=tuple(notes),
+    )
+
+
+def arm_table(
+    caption: str,
+    arms: Sequence[ArmResults],
+    columns: Sequence[tuple[Column, Callable[[ArmResults], Cell]]],
+    *,
+    label: str = "Method",
+    notes: Sequence[str] = (),
+) -> Table:
+    """A table with a row per arm; its group and label are the header, and `label` is the title of the latter."""
+    names = group_names(arms)
+    headers = [Column(title=name, numeric=False, foldable=True) for name in names]
+    rows = [([*(arm.record.group.get(name, NOTHING) for name in names), arm.label], arm) for arm in arms]
+    return make_table(caption, [*headers, Column(title=label, numeric=False)], rows, columns, notes)
+
+
+def group_names(arms: Sequence[ArmResults]) -> list[str]:
+    """What the groups of arms are about, such as the data set."""
+    return list(dict.fromkeys(name for arm in arms for name in arm.record.group))
+
+
 def spread(summary: Summary, decimals: int = 2) -> str:
     """Mean ± standard deviation."""
     mean = f"{summary.mean:.{decimals}f}"
@@ -74,6 +123,26 @@ def as_printed(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
+def interval(comparison: Comparison) -> str:
+    """The 95 % interval of a difference: "[−0.20, +0.82]"; empty if there is none."""
+    if comparison.low is None or comparison.high is None:
+        return ""
+    return f"[{signed(comparison.low)}, {signed(comparison.high)}]"
+
+
+def text_cell(text: str) -> Cell:
+    """A text, which is sorted as a number if it is one."""
+    try:
+        return Cell(lines=(text,), sort=float(text))
+    except ValueError:
+        return Cell(lines=(text,), sort=text)
+
+
+def summary_cell(summary: Summary | None) -> Cell:
+    """Mean and deviation."""
+    return empty() if summary is None else Cell(lines=(spread(summary),), sort=summary.mean)
+
+
 def number_cell(value: float | None, factor: float, decimals: int) -> Cell:
     """A number, converted to another unit."""
     return empty() if value is None else Cell(lines=(f"{value * factor:,.{decimals}f}",), sort=value)
@@ -84,9 +153,9 @@ def scientific_cell(value: float | None) -> Cell:
     return empty() if value is None else Cell(lines=(f"{value:.1e}".replace("-", "−"),), sort=value)
 
 
-def p_cell(comparison: Comparison) -> Cell:
+def p_cell(comparison: Comparison | None) -> Cell:
     """The p value of a comparison, uncorrected and corrected."""
-    if comparison.p is None or comparison.holm is None:
+    if comparison is None or comparison.p is None or comparison.holm is None:
         return empty()
     return Cell(lines=(p_value(comparison.p), f"Holm {p_value(comparison.holm)}"), sort=comparison.p)
 
@@ -152,18 +221,6 @@ def empty() -> Cell:
     return Cell(lines=(NOTHING,))
 
 
-def heading_cells(arm: ArmResults, names: Sequence[str]) -> tuple[Cell, ...]:
-    """The header of a row: the arm's group and label."""
-    group = [arm.record.group.get(name, NOTHING) for name in names]
-    return tuple(Cell(lines=(text,), sort=sortable(text)) for text in (*group, arm.label))
-
-
-def heading_columns(names: Sequence[str], last: str) -> tuple[Column, ...]:
-    """The columns of `heading_cells`."""
-    groups = [Column(title=name, numeric=False, foldable=True) for name in names]
-    return (*groups, Column(title=last, numeric=False))
-
-
 def arm_notes(arms: Sequence[ArmResults]) -> list[str]:
     """The notes on arms, each once, preceded by the names of the arms it is about."""
     about: dict[str, list[ArmResults]] = {}
@@ -178,11 +235,6 @@ def arm_notes(arms: Sequence[ArmResults]) -> list[str]:
     return found
 
 
-def group_names(arms: Sequence[ArmResults]) -> list[str]:
-    """The columns of the groups."""
-    return list(dict.fromkeys(name for arm in arms for name in arm.record.group))
-
-
 def metric_name(metric: str) -> str:
     """The usual spelling of a metric."""
     return METRICS.get(metric, metric.replace("_", " "))
@@ -191,11 +243,3 @@ def metric_name(metric: str) -> str:
 def capital(text: str) -> str:
     """A text with a capital first letter, unless it has its own spelling."""
     return text[:1].upper() + text[1:] if text.islower() else text
-
-
-def sortable(text: str) -> float | str:
-    """A text as a sort key: a number if it is one."""
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import summarize
@@ -11,61 +11,55 @@ from spatialgrad.report.tables.cells import (
     Column,
     Table,
     arm_notes,
+    arm_table,
     empty,
-    group_names,
-    heading_cells,
-    heading_columns,
     metric_name,
     number_cell,
     published_cell,
     scientific_cell,
     seeds_cell,
-    spread,
+    summary_cell,
 )
 from spatialgrad.train.result import StepSeconds
 
 
 def cost_table(study: StudyResults, arms: Sequence[ArmResults]) -> Table:
     """Time, multiply-accumulates, parameters and memory, beside the published values."""
-    names, unit = group_names(arms), study.record.cost_unit
+    unit = study.record.cost_unit
     time, factor = time_unit([study.seconds(arm) for arm in arms])
-    columns = [
-        *heading_columns(names, "Method"),
-        Column(title="Time per step in ms (×\u00a0reference)"),
-        Column(title=f"{time.capitalize()} per run"),
-        Column(title="Share of updates (%)"),
-        Column(title=f"{unit}, published (×\u00a0reference)"),
-        Column(title="MACs in training (M)", foldable=True),
-        Column(title="MACs, published (M)", foldable=True),
-        Column(title="Parameters in training (M)", foldable=True),
-        Column(title="Parameters, published (M)", foldable=True),
-        Column(title="Peak memory (MB)"),
-    ]
-    rows = []
-    for arm in arms:
-        sources, reference = arm.record.published, study.reference(arm) or arm
+
+    def step(arm: ArmResults) -> Cell:
+        return _step_cell(arm.step_seconds, (study.reference(arm) or arm).step_seconds)
+
+    def share(arm: ArmResults) -> Cell:
         total, updates = arm.mean("seconds"), arm.mean("update_seconds")
-        rows.append(
-            (
-                *heading_cells(arm, names),
-                _step_cell(arm.step_seconds, reference.step_seconds),
-                number_cell(study.seconds(arm), factor, 2),
-                number_cell(100 * updates / total if total and updates is not None else None, 1, 1),
-                published_cell([each.cost if unit else None for each in sources], sources, _ratios(arm, reference)),
-                number_cell(arm.mean("training_macs"), 1e-6, 1),
-                published_cell([_millions(each.macs) for each in sources], sources),
-                number_cell(arm.mean("training_parameters"), 1e-6, 2),
-                published_cell([_millions(each.parameters) for each in sources], sources),
-                number_cell(arm.mean("peak_memory_bytes"), 2**-20, 0),
-            )
+        return number_cell(100 * updates / total if total and updates is not None else None, 1, 1)
+
+    def published_cost(arm: ArmResults) -> Cell:
+        sources = arm.record.published
+        costs = [each.cost if unit else None for each in sources]
+        return published_cell(costs, sources, _ratios(arm, study.reference(arm) or arm))
+
+    def measured(name: str, factor: float, decimals: int) -> Callable[[ArmResults], Cell]:
+        return lambda arm: number_cell(arm.mean(name), factor, decimals)
+
+    def published(name: str) -> Callable[[ArmResults], Cell]:
+        return lambda arm: published_cell(
+            [_millions(getattr(each, name)) for each in arm.record.published], arm.record.published
         )
-    return Table(
-        caption="Cost",
-        columns=tuple(columns),
-        rows=tuple(rows),
-        headers=len(names) + 1,
-        notes=tuple(_cost_notes(arms)),
-    )
+
+    columns = [
+        (Column(title="Time per step in ms (×\u00a0reference)"), step),
+        (Column(title=f"{time.capitalize()} per run"), lambda arm: number_cell(study.seconds(arm), factor, 2)),
+        (Column(title="Share of updates (%)"), share),
+        (Column(title=f"{unit}, published (×\u00a0reference)"), published_cost),
+        (Column(title="MACs in training (M)", foldable=True), measured("training_macs", 1e-6, 1)),
+        (Column(title="MACs, published (M)", foldable=True), published("macs")),
+        (Column(title="Parameters in training (M)", foldable=True), measured("training_parameters", 1e-6, 2)),
+        (Column(title="Parameters, published (M)", foldable=True), published("parameters")),
+        (Column(title="Peak memory (MB)"), measured("peak_memory_bytes", 2**-20, 0)),
+    ]
+    return arm_table("Cost", arms, columns, notes=_cost_notes(arms))
 
 
 def _step_cell(step: StepSeconds | None, reference: StepSeconds | None) -> Cell:
@@ -102,62 +96,50 @@ def time_unit(seconds: Sequence[float | None]) -> tuple[str, float]:
     return ("hours", 1 / 3600) if largest >= 3600 else ("minutes", 1 / 60) if largest >= 60 else ("seconds", 1.0)
 
 
-def metrics_tables(study: StudyResults, arms: Sequence[ArmResults]) -> list[Table]:
+def metrics_tables(arms: Sequence[ArmResults]) -> list[Table]:
     """The additional metrics that the paper prints, if any."""
     metrics = list(dict.fromkeys(name for arm in arms for each in arm.record.published for name in each.other))
-    if not metrics:
-        return []
-    names = group_names(arms)
-    columns = list(heading_columns(names, "Method"))
-    for of in ("ours", "published"):
-        columns += [Column(title=f"{metric_name(metric)}, {of} (%)") for metric in metrics]
-    rows = []
-    for arm in arms:
-        cells = list(heading_cells(arm, names))
-        for metric in metrics:
-            summary = summarize([value for run in arm.runs if (value := run.metric(metric)) is not None])
-            cells.append(empty() if summary is None else Cell(lines=(spread(summary),), sort=summary.mean))
-        sources = arm.record.published
-        cells += [published_cell([each.other.get(metric) for each in sources], sources) for metric in metrics]
-        rows.append(tuple(cells))
-    return [Table(caption="Additional metrics", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1)]
+
+    def ours(metric: str) -> Callable[[ArmResults], Cell]:
+        return lambda arm: summary_cell(summarize(list(arm.metric(metric).values())))
+
+    def published(metric: str) -> Callable[[ArmResults], Cell]:
+        return lambda arm: published_cell(
+            [each.other.get(metric) for each in arm.record.published], arm.record.published
+        )
+
+    columns = [
+        (Column(title=f"{metric_name(metric)}, {whose} (%)"), cell_of(metric))
+        for whose, cell_of in (("ours", ours), ("published", published))
+        for metric in metrics
+    ]
+    return [arm_table("Additional metrics", arms, columns)] if metrics else []
 
 
 def distance_table(arms: Sequence[ArmResults]) -> Table:
     """Distance between networks that should stay equal."""
-    names = group_names(arms)
-    rows = []
-    for arm in arms:
-        last = [run.distances[-1] for run in arm.runs if run.distances]
-        every = [each["distance"] for run in arm.runs for each in run.distances]
-        losses = [abs(each["loss_branched"] - each["loss_scaled"]) for each in last]
-        rows.append(
-            (
-                *heading_cells(arm, names),
-                scientific_cell(max((each["distance"] for each in last), default=None)),
-                scientific_cell(max(every, default=None)),
-                scientific_cell(max(losses, default=None)),
-                number_cell(max((each["step"] for each in last), default=None), 1, 0),
-                seeds_cell(arm),
-            )
-        )
-    columns = (
-        *heading_columns(names, "Setting"),
-        Column(title="Final distance"),
-        Column(title="Largest distance"),
-        Column(title="Final difference in loss"),
-        Column(title="Steps"),
-        Column(title="Seeds"),
-    )
-    notes = ["Largest values over seeds."]
-    notes += arm_notes(arms)
-    return Table(
-        caption="Two networks trained side by side: with branches, and with scaled gradients",
-        columns=columns,
-        rows=tuple(rows),
-        headers=len(names) + 1,
-        notes=tuple(notes),
-    )
+
+    def ends(arm: ArmResults) -> list[Mapping[str, float]]:
+        return [run.distances[-1] for run in arm.runs if run.distances]
+
+    def largest(values: Iterable[float]) -> Cell:
+        return scientific_cell(max(values, default=None))
+
+    columns: list[tuple[Column, Callable[[ArmResults], Cell]]] = [
+        (Column(title="Final distance"), lambda arm: largest(each["distance"] for each in ends(arm))),
+        (
+            Column(title="Largest distance"),
+            lambda arm: largest(each["distance"] for run in arm.runs for each in run.distances),
+        ),
+        (
+            Column(title="Final difference in loss"),
+            lambda arm: largest(abs(each["loss_branched"] - each["loss_scaled"]) for each in ends(arm)),
+        ),
+        (Column(title="Steps"), lambda arm: number_cell(max((e["step"] for e in ends(arm)), default=None), 1, 0)),
+        (Column(title="Seeds"), seeds_cell),
+    ]
+    caption = "Two networks trained side by side: with branches, and with scaled gradients"
+    return arm_table(caption, arms, columns, label="Setting", notes=["Largest values over seeds.", *arm_notes(arms)])
 
 
 def _ratios(arm: ArmResults, reference: ArmResults) -> list[str]:

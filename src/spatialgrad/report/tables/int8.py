@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spatialgrad.report.results import ArmResults, StudyResults
 from spatialgrad.report.statistics import Comparison, compare_paired, summarize
@@ -11,15 +11,20 @@ from spatialgrad.report.tables.cells import (
     Cell,
     Column,
     Table,
+    arm_table,
     empty,
-    group_names,
-    heading_cells,
-    heading_columns,
+    interval,
     number_cell,
     signed,
-    spread,
+    summary_cell,
 )
 from spatialgrad.train.result import INT8_METRICS
+
+NOTES = (
+    "INT8: the merged network, quantized by onnxruntime with one scale per output channel, or per layer. Change: "
+    "mean difference from the same network in float, in percentage points, over seeds.",
+    "Weight range: largest absolute weight of a layer, BatchNorm included, in standard deviations of its weights.",
+)
 
 
 def int8_changes(study: StudyResults, arm: ArmResults) -> dict[str, Comparison | None]:
@@ -42,31 +47,29 @@ def int8_tables(study: StudyResults, arms: Sequence[ArmResults]) -> list[Table]:
     """Accuracy in INT8, its difference from the float network's, and the range of weights; none if not measured."""
     if not any(weight_ranges(arm) for arm in arms):
         return []
-    names = group_names(arms)
-    columns = list(heading_columns(names, "Method"))
-    for what in ("INT8", "INT8, one scale per layer"):
-        columns += [Column(title=f"{what} (%)"), Column(title=f"{what}: change [95\u00a0%\u00a0CI]")]
-    columns += [Column(title="Weight range, median layer"), Column(title="Weight range, widest layer")]
-    rows = []
-    for arm in arms:
-        cells = list(heading_cells(arm, names))
-        for suffix, change in int8_changes(study, arm).items():
-            summary = summarize(list(arm.metric(f"{study.record.metric}_{suffix}").values()))
-            cells.append(empty() if summary is None else Cell(lines=(spread(summary),), sort=summary.mean))
-            cells.append(_change_cell(change))
-        ranges = list(weight_ranges(arm).values())
-        cells += [number_cell(of(ranges) if ranges else None, 1, 1) for of in (statistics.median, max)]
-        rows.append(tuple(cells))
-    notes = (
-        "INT8: the merged network, quantized by onnxruntime with one scale per output channel, or per layer. Change: "
-        "mean difference from the same network in float, in percentage points, over seeds.",
-        "Weight range: largest absolute weight of a layer, BatchNorm included, in standard deviations of its weights.",
-    )
-    return [Table(caption="INT8", columns=tuple(columns), rows=tuple(rows), headers=len(names) + 1, notes=notes)]
+
+    def values(suffix: str) -> Callable[[ArmResults], Cell]:
+        return lambda arm: summary_cell(summarize(list(arm.metric(f"{study.record.metric}_{suffix}").values())))
+
+    def change(suffix: str) -> Callable[[ArmResults], Cell]:
+        return lambda arm: _change_cell(int8_changes(study, arm)[suffix])
+
+    def ranges(of: Callable[[list[float]], float]) -> Callable[[ArmResults], Cell]:
+        return lambda arm: number_cell(of(found) if (found := list(weight_ranges(arm).values())) else None, 1, 1)
+
+    columns = []
+    for suffix, what in zip(INT8_METRICS, ("INT8", "INT8, one scale per layer"), strict=True):
+        columns += [(Column(title=f"{what} (%)"), values(suffix))]
+        columns += [(Column(title=f"{what}: change [95\u00a0%\u00a0CI]"), change(suffix))]
+    columns += [
+        (Column(title="Weight range, median layer"), ranges(statistics.median)),
+        (Column(title="Weight range, widest layer"), ranges(max)),
+    ]
+    return [arm_table("INT8", arms, columns, notes=NOTES)]
 
 
 def _change_cell(change: Comparison | None) -> Cell:
     if change is None:
         return empty()
-    interval = () if change.low is None or change.high is None else (f"[{signed(change.low)}, {signed(change.high)}]",)
-    return Cell(lines=(signed(change.difference), *interval), sort=change.difference)
+    lines = (signed(change.difference), interval(change))
+    return Cell(lines=tuple(filter(None, lines)), sort=change.difference)

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from spatialgrad.report.results import ArmResults, StudyResults
-from spatialgrad.report.statistics import Comparison, compare_paired, correct, summarize
+from spatialgrad.report.statistics import Comparison, compare_paired, correct
 from spatialgrad.report.tables.cells import (
     Cell,
     Column,
     Table,
     arm_notes,
+    arm_table,
     as_printed,
     capital,
     empty,
     fold_constant_columns,
     group_names,
-    heading_cells,
-    heading_columns,
+    interval,
+    make_table,
     metric_name,
     p_cell,
     published_cell,
     seeds_cell,
     signed,
-    sortable,
     spread,
     without_empty_columns,
 )
 from spatialgrad.report.tables.cost import cost_table, distance_table, metrics_tables
 from spatialgrad.report.tables.int8 import int8_tables
+
+CellOf: TypeAlias = Callable[[ArmResults], Cell]
 
 UNDER_WAY = ("waiting", "running", "interrupted")
 """States of runs that may still get a value."""
@@ -43,10 +46,10 @@ def build_tables(study: StudyResults) -> tuple[Table, ...]:
         return (distance_table(study.shown),)
     layout = _side_by_side if study.record.layout == "columns" else _row_by_row
     tables = (
-        layout(study, compare_all(study)),
+        layout(study),
         *int8_tables(study, study.shown),
         cost_table(study, study.shown),
-        *metrics_tables(study, study.shown),
+        *metrics_tables(study.shown),
     )
     return tuple(fold_constant_columns(without_empty_columns(table)) for table in tables)
 
@@ -68,76 +71,63 @@ def compare_all(study: StudyResults) -> dict[str, Comparison | None]:
     return {key: corrected.get(runs) for key, runs in runs_of.items()}
 
 
-def _row_by_row(study: StudyResults, compared: dict[str, Comparison | None]) -> Table:
-    names = group_names(study.shown)
-    rows = []
-    for arm in study.shown:
-        comparison = compared[arm.record.key]
-        rows.append(
-            (
-                *heading_cells(arm, names),
-                _ours(study, arm, comparison),
-                *_difference(study, arm, comparison),
-                seeds_cell(arm),
-                _published(arm),
-                _published_difference(study, arm),
-                _published_for([arm]),
-            )
-        )
-    columns = (
-        *heading_columns(names, "Method"),
-        Column(title=f"{_values(study)} (%)"),
-        Column(title="Difference [95\u00a0%\u00a0CI]"),
-        Column(title="p"),
-        Column(title="Seeds", foldable=True),
-        Column(title="Published (%)"),
-        Column(title="Published difference"),
-        Column(title="Published for", numeric=False, foldable=True),
-    )
-    return Table(
-        caption=_caption(study), columns=columns, rows=tuple(rows), headers=len(names) + 1, notes=_result_notes(study)
-    )
+def compared_arms(study: StudyResults) -> list[tuple[ArmResults, Comparison | None]]:
+    """The arms of the table with their comparisons; None for references, and without common seeds."""
+    compared = compare_all(study)
+    return [(arm, compared[arm.record.key]) for arm in study.shown]
 
 
-def _side_by_side(study: StudyResults, compared: dict[str, Comparison | None]) -> Table:
-    names = group_names(study.shown)
-    labels = list(dict.fromkeys(arm.label for arm in study.shown))
+def _row_by_row(study: StudyResults) -> Table:
+    cells = _cells(study)
+    columns: list[tuple[Column, Callable[[ArmResults], Cell]]] = [
+        (Column(title=f"{_values(study)} (%)"), cells["ours"]),
+        (Column(title="Difference [95\u00a0%\u00a0CI]"), cells["difference"]),
+        (Column(title="p"), cells["p"]),
+        (Column(title="Seeds", foldable=True), seeds_cell),
+        (Column(title="Published (%)"), _published),
+        (Column(title="Published difference"), cells["published difference"]),
+        (Column(title="Published for", numeric=False, foldable=True), lambda arm: _published_for([arm])),
+    ]
+    return arm_table(_caption(study), study.shown, columns, notes=_result_notes(study))
+
+
+def _side_by_side(study: StudyResults) -> Table:
+    labels, cells = list(dict.fromkeys(arm.label for arm in study.shown)), _cells(study)
     # A label that is the reference of one group is compared in none.
     others = [label for label in labels if not any(a.record.reference for a in study.shown if a.label == label)]
-    rows = []
-    for group, arms in study.groups.items():
-        by_label = {arm.label: arm for arm in arms}
-        cells = [Cell(lines=(value,), sort=sortable(value)) for value in group]
-        arms_of = [by_label.get(label) for label in labels]
-        compared_arms = [by_label.get(label) for label in others]
-        cells += [_ours(study, arm, compared[arm.record.key]) if arm else empty() for arm in arms_of]
-        for arm in compared_arms:
-            cells += _difference(study, arm, compared[arm.record.key]) if arm else (empty(), empty())
-        cells.append(_fewest_seeds(arms))
-        cells += [_published(arm) if arm else empty() for arm in arms_of]
-        cells += [_published_difference(study, arm) if arm else empty() for arm in compared_arms]
-        rows.append((*cells, _published_for(arms)))
-    # Our own results come first, where the narrowest screen shows them.
     of = {label: f"{label}: " if len(others) > 1 else "" for label in others}
-    columns = [Column(title=name, numeric=False) for name in names]
-    columns += [Column(title=f"{label}, ours (%)") for label in labels]
+
+    def cell(label: str, cell_of: CellOf) -> Callable[[Sequence[ArmResults]], Cell]:
+        return lambda arms: next((cell_of(arm) for arm in arms if arm.label == label), empty())
+
+    # Our own results come first, where the narrowest screen shows them.
+    columns = [(Column(title=f"{label}, ours (%)"), cell(label, cells["ours"])) for label in labels]
     for label in others:
-        columns += [Column(title=f"{of[label]}Difference [95\u00a0%\u00a0CI]"), Column(title=f"{of[label]}p")]
-    columns.append(Column(title="Seeds", foldable=True))
-    columns += [Column(title=f"{label}, published (%)") for label in labels]
-    columns += [Column(title=f"{of[label]}Published difference") for label in others]
-    columns.append(Column(title="Published for", numeric=False, foldable=True))
-    return Table(
-        caption=_caption(study),
-        columns=tuple(columns),
-        rows=tuple(rows),
-        headers=len(names),
-        notes=_result_notes(study),
-    )
+        columns += [(Column(title=f"{of[label]}Difference [95\u00a0%\u00a0CI]"), cell(label, cells["difference"]))]
+        columns += [(Column(title=f"{of[label]}p"), cell(label, cells["p"]))]
+    columns += [(Column(title="Seeds", foldable=True), _fewest_seeds)]
+    columns += [(Column(title=f"{label}, published (%)"), cell(label, _published)) for label in labels]
+    for label in others:
+        title = f"{of[label]}Published difference"
+        columns += [(Column(title=title), cell(label, cells["published difference"]))]
+    columns += [(Column(title="Published for", numeric=False, foldable=True), _published_for)]
+    headers = [Column(title=name, numeric=False) for name in group_names(study.shown)]
+    return make_table(_caption(study), headers, list(study.groups.items()), columns, _result_notes(study))
+
+
+def _cells(study: StudyResults) -> dict[str, CellOf]:
+    """The cells of an arm that depend on the others, by what they show."""
+    compared = compare_all(study)
+    return {
+        "ours": lambda arm: _ours(study, arm, compared[arm.record.key]),
+        "difference": lambda arm: _difference(study, arm, compared[arm.record.key]),
+        "p": lambda arm: p_cell(compared[arm.record.key]),
+        "published difference": lambda arm: _published_difference(study, arm),
+    }
 
 
 def _ours(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> Cell:
-    summary = summarize(list(arm.values.values()))
+    summary = arm.summary
     if summary is None:
         return Cell(lines=(_why_nothing(arm),))
     strong = comparison is not None and comparison.better and study.record.scale != "pocket"
@@ -173,17 +163,15 @@ def _published_for(arms: Sequence[ArmResults]) -> Cell:
     return Cell(lines=measured, sort=measured[0]) if measured else empty()
 
 
-def _difference(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> tuple[Cell, Cell]:
+def _difference(study: StudyResults, arm: ArmResults, comparison: Comparison | None) -> Cell:
     if arm.record.reference:
-        return Cell(lines=("reference",)), empty()
+        return Cell(lines=("reference",))
     if comparison is None:
-        return empty(), empty()
+        return empty()
     mark = "▲ " if comparison.better else "▼ " if comparison.worse else ""
-    lines = [("" if study.record.scale == "pocket" else mark) + signed(comparison.difference)]
-    if comparison.low is not None and comparison.high is not None:
-        lines.append(f"[{signed(comparison.low)}, {signed(comparison.high)}]")
-    lines += [comparison.note] if comparison.note else []
-    return Cell(lines=tuple(lines), sort=comparison.difference), p_cell(comparison)
+    difference = ("" if study.record.scale == "pocket" else mark) + signed(comparison.difference)
+    lines = (difference, interval(comparison), comparison.note)
+    return Cell(lines=tuple(filter(None, lines)), sort=comparison.difference)
 
 
 def _published_difference(study: StudyResults, arm: ArmResults) -> Cell:
