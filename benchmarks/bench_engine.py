@@ -32,10 +32,10 @@ from spatialgrad.data import eval_batches, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainConfig, recipe
 from spatialgrad.train.console import make_reporter
-from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.loop import CHECKPOINT_SHARE, Trainer
+from spatialgrad.train.memory import keeping_freed_memory
 from spatialgrad.train.run import Run
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.signals import Stop

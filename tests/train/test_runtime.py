@@ -1,17 +1,13 @@
-"""Devices that are there, memory layout, cluster variables, and memory that a training keeps while it runs."""
+"""Devices that are there, memory layout, and variables of cluster jobs."""
 
-import ctypes
-import io
 import subprocess
 import sys
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
-from spatialgrad.train import ConfigError, MachineConfig, train
-from spatialgrad.train.freed_memory import _glibc
+from spatialgrad.train import ConfigError, MachineConfig
 from spatialgrad.train.runtime import Runtime
 from support.common import python_environment
 from support.training import quietly, tiny
@@ -113,57 +109,3 @@ def test_no_such_device(accelerator, monkeypatch):
         Runtime(MachineConfig(accelerator=accelerator))
     with pytest.raises(ConfigError, match=f"has 0 {accelerator} devices; use --machine.accelerator cpu"):
         Runtime(MachineConfig(accelerator=accelerator, devices=1))
-
-
-# Freed memory is kept during a training on a CPU, and not after it.
-
-LARGE = 16 << 20
-"""Elements: 64 MB, which glibc gets from the system each time, unless it is told otherwise."""
-
-
-class Mallinfo(ctypes.Structure):
-    """What `mallinfo2` returns."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    ]
-
-
-def mallinfo():
-    function = ctypes.CDLL(None).mallinfo2
-    function.restype = Mallinfo
-    return function()
-
-
-def from_the_system(size=LARGE):
-    """Whether a large tensor is a block from the system of its own."""
-    before = mallinfo().hblkhd
-    tensor = torch.empty(size)
-    return mallinfo().hblkhd - before >= tensor.nbytes
-
-
-class Probe(io.StringIO):
-    """Looks whenever the training prints something."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def write(self, text):
-        self.found.append(from_the_system())
-        return super().write(text)
-
-
-@pytest.mark.skipif(
-    _glibc() is None or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs Linux with glibc 2.33 or newer"
-)
-def test_freed_memory_is_kept_during_training(tmp_path, monkeypatch):
-    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"):
-        monkeypatch.delenv(name, raising=False)
-    probe = Probe()
-    train(tiny(tmp_path), console=Console(file=probe))
-    assert probe.found
-    assert not any(probe.found)
-    # More than all that is free: what earlier tests have left behind cannot serve it.
-    assert from_the_system(mallinfo().fordblks // 4 + LARGE)

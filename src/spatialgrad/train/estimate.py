@@ -5,14 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
 import torch
 
 from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.start_weights import read_start_weights
@@ -35,7 +33,7 @@ def estimate_epoch(config: TrainConfig) -> float:
         DataError: If the data set is missing or damaged.
     """
     runtime = Runtime(config.machine)
-    with keeping_freed_memory() if runtime.device.type == "cpu" else nullcontext():
+    with runtime.training():
         task = find_task(config.task)(config, runtime.device)
         learner = Learner(config, runtime, task, read_start_weights(config, lambda text: None))
         learner.start()
