@@ -38,7 +38,7 @@ from spatialgrad.train.signals import Stop, describe_signal
 from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
 from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
-from spatialgrad.train.tensorboard import Board, check_tensorboard
+from spatialgrad.train.tensorboard import Board, writer_class
 from spatialgrad.train.timing import Clock, Pace, StepTimer
 
 CHECKPOINT_SHARE = 0.01
@@ -137,7 +137,7 @@ def _build(config: TrainConfig, runtime: Runtime, task: Task, reporter: Reporter
     """Build network, method and optimizer, and try what comes from outside the package; nothing is written."""
     runtime.on_first(lambda: check_optimizer(config.optimizer))
     if config.tensorboard:
-        runtime.on_first(check_tensorboard)
+        runtime.on_first(writer_class)
     if config.budget.int8:
         runtime.on_first(check_onnx)
     start: StartWeights | None = None
@@ -209,7 +209,7 @@ class Trainer:
     def run_epochs(self) -> None:
         """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
-        self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
+        self.reporter.start(epochs, self.steps_per_epoch, at.step, seconds=lambda: self.clock.now()["training"])
         self._pace = Pace()
         with self.clock.measuring("training"):
             while at.epoch < epochs:
@@ -294,7 +294,7 @@ class Trainer:
             add_(self.sums, sums)
             at.batch, at.step = at.batch + 1, at.step + 1
             self._log(entry)
-            self.reporter.step(at.epoch, at.batch, self.task.images_in(batch) * self.runtime.world_size)
+            self.reporter.step(self.task.images_in(batch) * self.runtime.world_size)
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
             self._save_or_stop()
@@ -346,7 +346,7 @@ class Trainer:
             self.run.log(TIMINGS, {"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
             if self.board is not None:
                 self.board.add(values, at.step)
-        self.reporter.epoch(at.epoch, {name: value for name, value in values.items() if name != "lr"})
+        self.reporter.epoch({name: value for name, value in values.items() if name != "lr"})
         self.sums = {}
         at.epoch, at.batch = at.epoch + 1, 0
         self._save_or_stop()

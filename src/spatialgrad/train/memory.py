@@ -72,8 +72,8 @@ def unsafe_with_branches(plain: nn.Module) -> bool:
 
 
 def _strided_over_few_channels(model: nn.Module, kernel_size: tuple[int, int]) -> str | None:
-    convolutions = {name: module for name, module in model.named_modules() if isinstance(module, nn.Conv2d)}
-    for name, conv in convolutions.items():
-        if conv.kernel_size == kernel_size and max(conv.stride) > 1 and conv.in_channels // conv.groups < NARROW:
-            return name
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d) and module.kernel_size == kernel_size and max(module.stride) > 1:
+            if module.in_channels // module.groups < NARROW:
+                return str(name)
     return None
