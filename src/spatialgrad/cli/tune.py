@@ -122,7 +122,7 @@ def run_tuning(
     """
     from spatialgrad.studies.console import StudyReporter, counted
     from spatialgrad.studies.runner import run_jobs
-    from spatialgrad.train.loop import check_training
+    from spatialgrad.train.dry_run import check_training
     from spatialgrad.train.signals import Stop
 
     if launch.launcher == "local" and not (folder / STUDY).exists():

@@ -67,6 +67,7 @@ class _Speaking(Reporter):
 
     def __init__(self, console: Console) -> None:
         self.console, self._gone = console, False
+        self._completed, self._images, self._since = 0, 0, 0.0
 
     def start(
         self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
@@ -107,8 +108,7 @@ class _Speaking(Reporter):
             self._gone = self.console.quiet = True
 
     def _begin_epoch(self) -> None:
-        self._images: int = 0
-        self._since = self._seconds()
+        self._images, self._since = 0, self._seconds()
 
 
 class _Bars(_Speaking):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,18 +10,48 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
+from spatialgrad.models.external import is_external
 from spatialgrad.reparam import count
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError, TrainError
-from spatialgrad.train.export import rebuild_model
+from spatialgrad.train.export import check_onnx, rebuild_model
 from spatialgrad.train.flags import flag
 from spatialgrad.train.methods import find_method
 from spatialgrad.train.methods.base import EpochContext, Method, StepContext, Update
-from spatialgrad.train.optimizers import build_optimizer, learning_rate, set_learning_rate_
+from spatialgrad.train.optimizers import build_optimizer, check_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.runtime import Runtime
-from spatialgrad.train.start_weights import StartWeights, load_backbone_
-from spatialgrad.train.tasks.base import SizedIterable, Sums, Task
+from spatialgrad.train.start_weights import StartWeights, load_backbone_, read_start_weights
+from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, check_output
+from spatialgrad.train.tensorboard import check_tensorboard
 from spatialgrad.utils.modules import for_one_process
+
+
+def build_learner(
+    config: TrainConfig, runtime: Runtime, task: Task, report: Callable[[str], None], *, is_new: bool
+) -> Learner:
+    """Build network, method and optimizer, and try what comes from outside the package; nothing is written.
+
+    Args:
+        config: Of the run.
+        runtime: The processes that train together.
+        task: Provides network, batches and loss.
+        report: Called with messages.
+        is_new: Whether the run has no checkpoint, from which its state will be loaded.
+
+    Raises:
+        TrainError: If the training cannot start.
+    """
+    runtime.on_first(lambda: check_optimizer(config.optimizer))
+    if config.tensorboard:
+        runtime.on_first(check_tensorboard)
+    if config.budget.int8:
+        runtime.on_first(check_onnx)
+    start: StartWeights | None = None
+    if is_new:
+        start = runtime.on_first(lambda: read_start_weights(config, report))
+        if is_external(config.model.name):
+            runtime.on_first(lambda: _check_network(config, task))
+    return Learner(config, runtime, task, start)
 
 
 class Learner:
@@ -173,6 +203,13 @@ class Learner:
         )
         self.runtime.place_(module)
         return module
+
+
+def _check_network(config: TrainConfig, task: Task) -> None:
+    torch.manual_seed(config.seed)
+    # A network of its own: the forward passes change it.
+    model = task.build_model(pretrained=config.model.pretrained)
+    check_output(config, model, task.num_classes, task.input_size)
 
 
 def _make_method(config: TrainConfig, runtime: Runtime) -> Method:

@@ -18,27 +18,23 @@ from rich.console import Console
 from torch import nn
 
 from spatialgrad.data import DataError, fingerprint
-from spatialgrad.models.external import is_external
 from spatialgrad.reparam import count
-from spatialgrad.train.config import MachineConfig, TrainConfig
+from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.console import Reporter, make_reporter
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
 from spatialgrad.train.evaluation import check_agreement, evaluate, metrics_of_all
 from spatialgrad.train.examples import NUM_EXAMPLES, write_examples
-from spatialgrad.train.export import check_onnx
 from spatialgrad.train.identity import Identity, explain_difference
-from spatialgrad.train.learner import Learner
-from spatialgrad.train.optimizers import check_optimizer
+from spatialgrad.train.learner import Learner, build_learner
 from spatialgrad.train.quantize import int8_metrics
 from spatialgrad.train.result import Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
-from spatialgrad.train.runtime import Runtime, make_fabric, peak_memory
+from spatialgrad.train.runtime import Runtime, peak_memory
 from spatialgrad.train.session import describe_result, describe_start, record_session
 from spatialgrad.train.signals import Stop, describe_signal
-from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
-from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
-from spatialgrad.train.tensorboard import Board, writer_class
+from spatialgrad.train.tasks.base import Sums, add_
+from spatialgrad.train.tensorboard import Board
 from spatialgrad.train.timing import Clock, Pace, StepTimer
 
 CHECKPOINT_SHARE = 0.01
@@ -79,7 +75,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
             reporter.message(f"{run.name} has already finished.")
         else:
             is_new: bool = runtime.on_first(lambda: not run.has_checkpoint)
-            learner = _build(config, runtime, task, reporter, is_new)
+            learner = build_learner(config, runtime, task, reporter.message, is_new=is_new)
             stack.callback(run.release)
             state = runtime.on_first(lambda: _claim(run, identity, is_new))
             if runtime.is_first and run.extended_from is not None:
@@ -99,26 +95,6 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
         return result
 
 
-def check_training(config: TrainConfig, *, processes: int = 1) -> None:
-    """Raise what `train` would raise before its first step: everything is built, on the CPU, and nothing is written.
-
-    Args:
-        config: Of a new run.
-        processes: Number of processes that will train it.
-
-    Raises:
-        TrainError: If the training cannot start.
-        DataError: If the data set is missing or damaged.
-    """
-    if processes == 1:
-        make_fabric(config.machine)
-    # A graphics processor would be occupied for as long as this process lives.
-    runtime = Runtime(MachineConfig(accelerator="cpu"))
-    task = find_task(config.task)(config, runtime.device)
-    task.steps_per_epoch(processes)
-    _build(config, runtime, task, Reporter(), is_new=True)
-
-
 def resume(folder: Path | str, *, console: Console | None = None) -> Result:
     """Resume the run in a folder.
 
@@ -131,28 +107,6 @@ def resume(folder: Path | str, *, console: Console | None = None) -> Result:
 def _finished(run: Run, identity: Identity) -> Result | None:
     """The result of a run that has finished already."""
     return run.result if run.is_finished and not explain_difference(run.identity, identity) else None
-
-
-def _build(config: TrainConfig, runtime: Runtime, task: Task, reporter: Reporter, is_new: bool) -> Learner:
-    """Build network, method and optimizer, and try what comes from outside the package; nothing is written."""
-    runtime.on_first(lambda: check_optimizer(config.optimizer))
-    if config.tensorboard:
-        runtime.on_first(writer_class)
-    if config.budget.int8:
-        runtime.on_first(check_onnx)
-    start: StartWeights | None = None
-    if is_new:
-        start = runtime.on_first(lambda: read_start_weights(config, reporter.message))
-        if is_external(config.model.name):
-            runtime.on_first(lambda: _check_network(config, task))
-    return Learner(config, runtime, task, start)
-
-
-def _check_network(config: TrainConfig, task: Task) -> None:
-    torch.manual_seed(config.seed)
-    # A network of its own: the forward passes change it.
-    model = task.build_model(pretrained=config.model.pretrained)
-    check_output(config, model, task.num_classes, task.input_size)
 
 
 def _claim(run: Run, identity: Identity, is_new: bool) -> dict[str, Any] | None:

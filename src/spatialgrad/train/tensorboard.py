@@ -42,6 +42,11 @@ class Board:
         self._writer.close()
 
 
+def check_tensorboard() -> None:
+    """Raise a `ConfigError` if TensorBoard is not installed."""
+    writer_class()
+
+
 def writer_class() -> Any:
     """PyTorch's writer of events.
 

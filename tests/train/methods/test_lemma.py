@@ -7,7 +7,7 @@ from spatialgrad.train import ConfigError, DivergedError, Run, load_model
 from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.lemma import kernel_distance
 from spatialgrad.train.tasks.classification import Classification
-from support.training import codes, exit_code_of_training, quietly, start_ranks, tiny
+from support.training import quietly, tiny
 
 DOUBLE = {"machine": {"precision": "64-true"}, "optimizer": {"lr": 0.01}}
 
@@ -77,10 +77,6 @@ def test_a_branched_network_that_diverges(tmp_path, monkeypatch):
 def test_what_the_lemma_does_not_cover(groups, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         tiny(tmp_path, "lemma", **groups)
-
-
-def test_two_processes_are_refused(tmp_path):
-    assert codes(start_ranks(tiny(tmp_path, "lemma"), exit_code_of_training)) == [2, 2]
 
 
 def test_distance():
