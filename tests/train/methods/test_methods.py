@@ -121,11 +121,11 @@ def test_every_update_is_logged_with_what_was_measured(method, tmp_path):
 def test_every_optimizer_scales_gradients_and_updates(optimizer, tmp_path):
     if optimizer == "lion":
         define_torchvision_operators()
-    changes = {"data": {"limit": 64, "test_limit": 8}, "epochs": 1}
+    changes = {"data": {"limit": 64, "test_limit": 8}, "budget": {"epochs": 2, "evaluate_every": 2}}
     changes["optimizer"] = {"name": optimizer, "lr": None, "momentum": 0.0}
     found = {}
     for name, method, apply in (("plain", "baseline", "gradient"), ("G", "sgs", "gradient"), ("U", "sgs", "update")):
-        quietly(tiny(tmp_path / name, method, **changes, scaling={"apply": apply, "warmup": 0}))
+        quietly(tiny(tmp_path / name, method, **changes, scaling={"apply": apply}))
         found[name] = weights(tmp_path / name)
         assert all(value.isfinite().all() for value in found[name].values())
     kernels = [state["features.8.weight"] for state in found.values()]
