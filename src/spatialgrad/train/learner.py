@@ -11,16 +11,17 @@ from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
 from spatialgrad.models.external import is_external
+from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.reparam import count
 from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.errors import ConfigError, TrainError
+from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.export import check_onnx, rebuild_model
-from spatialgrad.train.flags import flag
+from spatialgrad.train.flags import as_config_error
 from spatialgrad.train.methods import find_method
 from spatialgrad.train.methods.base import EpochContext, Method, StepContext, Update
 from spatialgrad.train.optimizers import build_optimizer, check_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.runtime import Runtime
-from spatialgrad.train.start_weights import StartWeights, load_backbone_, read_start_weights
+from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, check_output
 from spatialgrad.train.tensorboard import check_tensorboard
 from spatialgrad.utils.modules import for_one_process
@@ -78,26 +79,18 @@ class Learner:
         self.module = task.build_model(pretrained=config.model.pretrained and start is not None)
         if start is not None:
             self.method.searched_scales = start.scales
-            if start.backbone is not None and config.model.backbone is not None:
-                load_backbone_(self.module, config.model.backbone, start.backbone)
+            if start.backbone is not None:
+                with as_config_error("--model.backbone: "):
+                    load_encoder_(self.module, start.backbone, source=str(config.model.backbone))
         runtime.choose_layout(self.module)
-        try:
-            self._prepare()
-        except TrainError:
-            raise
-        except ValueError as error:
-            name = config.method.name
-            raise ConfigError(f"{flag('method.name')} {name} cannot train {config.model.name}: {error}") from error
-
-    def _prepare(self) -> None:
-        runtime = self.runtime
-        self.method.prepare_(self.module)
-        self.cost = count(self.module, self.task.input_size)  # lazy layers get their weights here
-        runtime.place_(self.module)
-        # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
-        self._wrapped = runtime.wrap(self.module) if runtime.shards else None
-        self._optimizer = build_optimizer(self.config.optimizer, self.module)
-        self.method.attach(self.module, self._optimizer)
+        with as_config_error(f"--method {config.method.name} cannot train {config.model.name}: "):
+            self.method.prepare_(self.module)
+            self.cost = count(self.module, task.input_size)  # lazy layers get their weights here
+            runtime.place_(self.module)
+            # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
+            self._wrapped = runtime.wrap(self.module) if runtime.shards else None
+            self._optimizer = build_optimizer(config.optimizer, self.module)
+            self.method.attach(self.module, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """The states of network, optimizer, method and precision; complete in the first process."""
