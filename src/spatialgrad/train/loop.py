@@ -240,7 +240,9 @@ class Trainer:
     def _train_epoch(self) -> None:
         at = self.position
         if at.batch == 0:
-            self._before_epoch()
+            with self._phase("update", f"{self.config.method.name}: measuring"):
+                update = self.learner.before_epoch(at.epoch)
+            self._log(update.log)
         self.learner.model.train()
         for batch in self._train_batches():
             with self.step_timer.measuring(ordinary=not self.learner.method.busy):
@@ -274,11 +276,6 @@ class Trainer:
         if pace is not None and self.runtime.is_first:
             steps = self.config.budget.epochs * self.steps_per_epoch
             self.run.log(TIMINGS, {"step": at.step, "steps": steps, "step_seconds": pace})
-
-    def _before_epoch(self) -> None:
-        with self._phase("update", f"{self.config.method.name}: measuring"):
-            update = self.learner.before_epoch(self.position.epoch)
-        self._log(update.log)
 
     def _log(self, entry: Mapping[str, Any]) -> None:
         """Append to the method's log."""
