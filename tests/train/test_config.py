@@ -79,6 +79,20 @@ TIMM = ModelConfig(name="timm:resnet18", pretrained=True)
         (lambda: BudgetConfig(checkpoint_steps=0), "--budget.checkpoint-steps"),
         (lambda: MachineConfig(devices=0), "--machine.devices"),
         (lambda: TrainConfig(task="classifikation"), "did you mean 'classification'"),
+        *(
+            (lambda groups=groups: TrainConfig(method=MethodConfig(name="lemma"), **groups), message)
+            for groups, message in (
+                (
+                    {"optimizer": OptimizerConfig(name="adam")},
+                    "--optimizer.name must be sgd with --method lemma, got 'adam'",
+                ),
+                (
+                    {"optimizer": OptimizerConfig(clip_norm=1.0)},
+                    "--optimizer.clip-norm cannot be set with --method lemma",
+                ),
+                ({"machine": MachineConfig(precision="bf16-mixed")}, "--machine.precision must be 32-true or 64-true"),
+            )
+        ),
         (lambda: ModelConfig(name="timm:"), "--model: 'timm:' does not have the form"),
         (lambda: ModelConfig(name="my nets:build"), "--model: .* does not have the form"),
         (lambda: ModelConfig(name="timm:resnet18", width=0.5), "--model.width must be 1 for timm:resnet18"),

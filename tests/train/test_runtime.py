@@ -107,3 +107,8 @@ def test_no_such_device(accelerator, monkeypatch):
         Runtime(MachineConfig(accelerator=accelerator))
     with pytest.raises(ConfigError, match=f"has 0 {accelerator} devices; use --machine.accelerator cpu"):
         Runtime(MachineConfig(accelerator=accelerator, devices=1))
+
+
+def test_one_device_by_default():
+    """Another number of processes is another training; whoever wants more says so."""
+    assert (MachineConfig().devices, MachineConfig().nodes) == (1, 1)
