@@ -131,15 +131,15 @@ class _Bars(_Speaking):
         self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
     ) -> None:
         super().start(epochs, steps_per_epoch, completed, seconds)
-        self._whole = self.bars.add_task("training", total=epochs * steps_per_epoch, note="")
-        self._now = self.bars.add_task("epoch", total=steps_per_epoch, note="")
-        self._move()
+        epoch, batch = divmod(completed, steps_per_epoch)
+        self._whole = self.bars.add_task("training", total=epochs * steps_per_epoch, completed=completed, note="")
+        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=steps_per_epoch, completed=batch, note="")
         with self.surviving():
             self.bars.start()
 
     def step(self, images: int) -> None:
         super().step(images)
-        if self.wants_totals:
+        if self.wants_totals or self._completed % self._steps == 0:
             self._move()
 
     def totals(self, metrics: Mapping[str, float]) -> None:
