@@ -72,9 +72,14 @@ class _Speaking(Reporter):
     def start(
         self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._epochs, self._steps, self._completed, self._seconds = epochs, steps_per_epoch, completed, seconds
-        self._looked = time.perf_counter()
+        self._epochs, self._steps, self._seconds = epochs, steps_per_epoch, seconds
+        self._completed = self._completed_before = completed
+        self._began = self._looked = time.perf_counter()
         self._begin_epoch()
+        self.show()
+
+    def show(self) -> None:
+        """Draw what is updated from now on."""
 
     def step(self, images: int) -> None:
         self._completed, self._images = self._completed + 1, self._images + images
@@ -127,13 +132,10 @@ class _Bars(_Speaking):
             refresh_per_second=1 / REFRESH,
         )
 
-    def start(
-        self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
-    ) -> None:
-        super().start(epochs, steps_per_epoch, completed, seconds)
-        epoch, batch = divmod(completed, steps_per_epoch)
-        self._whole = self.bars.add_task("training", total=epochs * steps_per_epoch, completed=completed, note="")
-        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=steps_per_epoch, completed=batch, note="")
+    def show(self) -> None:
+        (epoch, batch), total = divmod(self._completed, self._steps), self._epochs * self._steps
+        self._whole = self.bars.add_task("training", total=total, completed=self._completed, note="")
+        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=self._steps, completed=batch, note="")
         with self.surviving():
             self.bars.start()
 
@@ -176,12 +178,6 @@ class _PlainLines(_Speaking):
     """A line per epoch, and one per minute within long epochs: for log files."""
 
     interval = SILENCE
-
-    def start(
-        self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
-    ) -> None:
-        super().start(epochs, steps_per_epoch, completed, seconds)
-        self._began, self._completed_before = time.perf_counter(), completed
 
     def totals(self, metrics: Mapping[str, float]) -> None:
         epoch, batch = self.position()
