@@ -31,7 +31,7 @@ def outside(out, method="baseline", *, epochs=1, name="usernets:build", options=
 
 
 @pytest.mark.usefixtures("user_module")
-@pytest.mark.parametrize("method", ["sgs", "dbb", "dyrep", "lemma"])
+@pytest.mark.parametrize("method", ["sgs", "dbb", "dyrep", "lemma", "repopt-search"])
 def test_every_method(method, tmp_path):
     """Also with a forward pass that cannot be traced, only observed."""
     result, said = quietly(outside(tmp_path / "run", method, epochs=2, options=("traceable=False",)))
@@ -41,7 +41,7 @@ def test_every_method(method, tmp_path):
     model = load_model(tmp_path / "run")
     plain = create_model("usernets:build", num_classes=10, in_channels=1)
     assert {name for name, _ in model.named_modules()} == {name for name, _ in plain.named_modules()}
-    assert (result.training_parameters > result.parameters) == (method in ("dbb", "dyrep"))
+    assert (result.training_parameters > result.parameters) == (method in ("dbb", "dyrep", "repopt-search"))
 
 
 @pytest.mark.bits
