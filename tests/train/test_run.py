@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,7 +169,8 @@ def test_a_second_process_is_refused_until_the_first_is_dead(tmp_path):
 def hold_with_a_worker(folder):
     with locked(folder):
         if os.fork() == 0:
-            os.read(os.pipe()[0], 1)
+            time.sleep(30)
+            os._exit(0)
         (folder / "held").touch()
         os.read(os.pipe()[0], 1)
 
