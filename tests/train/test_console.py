@@ -1,6 +1,8 @@
 """Bars on a terminal, plain lines elsewhere."""
 
 import io
+import re
+import time
 
 import pytest
 from rich.console import Console
@@ -8,7 +10,8 @@ from rich.console import Console
 from spatialgrad.train import console as progress
 from spatialgrad.train import train
 from spatialgrad.train.console import Reporter, describe, duration, make_reporter, show_metric
-from support.training import tiny
+from spatialgrad.train.tasks.classification import Classification
+from support.training import quietly, tiny
 
 
 def output(console):
@@ -68,6 +71,19 @@ def test_time_of_tests_does_not_slow_the_images_down(timed):
     reporter.step(100)
     reporter.epoch({"train_loss": 1.0})
     assert "50 images/s" in output(console)
+
+
+def test_the_rate_of_a_training_is_that_of_its_steps(tmp_path, monkeypatch):
+    evaluate = Classification.evaluate
+
+    def slow(self, model, batch):
+        time.sleep(0.5)
+        return evaluate(self, model, batch)
+
+    monkeypatch.setattr(Classification, "evaluate", slow)
+    result, said = quietly(tiny(tmp_path, epochs=1))
+    rate = float(re.search(r"([\d,]+) images/s", said)[1].replace(",", ""))
+    assert rate == pytest.approx(150 / result.training_seconds, rel=0.3)
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, OSError(5, "Input/output error")])
