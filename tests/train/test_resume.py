@@ -198,8 +198,8 @@ def test_time_of_all_sessions_is_counted(interrupted):
 
 def test_dropout_does_not_depend_on_what_was_drawn_before(finished, tmp_path):
     with at_step(1, lambda trainer: torch.rand(17)):
-        quietly(tiny(tmp_path, "sgs"))
-    assert_same_run(tmp_path, finished)
+        quietly(tiny(tmp_path / "run", "sgs"))
+    assert_same_run(tmp_path / "run", finished)
 
 
 def flags(config):
