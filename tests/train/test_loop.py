@@ -1,6 +1,5 @@
 """The loop itself: against a loop written out by hand, against a fixed curve, and when something goes wrong."""
 
-import errno
 import json
 import math
 import signal
@@ -20,12 +19,11 @@ from spatialgrad.train import (
     DeployError,
     DivergedError,
     Run,
-    StorageError,
     load_model,
     resume,
 )
 from spatialgrad.train.checkpoint import read_checkpoint
-from spatialgrad.train.jsonfiles import JsonLines, read_lines
+from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.tasks.classification import Classification, load_images
 from support.compiling import needs_compiler
 from support.training import (
@@ -253,24 +251,6 @@ def test_the_disk_is_full_when_a_checkpoint_is_written(finished, tmp_path):
 def kill_after_first_checkpoint(config):
     with at_step(3, kill):
         quietly(config)
-
-
-def test_the_disk_is_full_when_metrics_are_written(finished, tmp_path, monkeypatch):
-    append = JsonLines.append
-
-    def full(self, values):
-        if values.get("epoch") == 1 and self.path.name == "metrics.jsonl":
-            with open(self.path, "ab") as file:
-                file.write(b'{"step": 10, "ep')
-            raise StorageError(f"cannot write to {self.path}: {errno.ENOSPC}")
-        append(self, values)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(JsonLines, "append", full)
-        with pytest.raises(StorageError):
-            quietly(tiny(tmp_path / "run", "sgs", budget={"checkpoint_steps": 3}))
-    quietly(tiny(tmp_path / "run", "sgs", budget={"checkpoint_steps": 3}))
-    assert_same_run(tmp_path / "run", finished)
 
 
 def test_the_deployed_network_is_the_merged_one(branched):

@@ -48,17 +48,12 @@ def test_learns_and_is_deployed(method, tmp_path):
     assert len(convolutions) == 8  # a plain VGG-11, whatever it was in training
 
 
-def test_dyrep_grows_in_these_tests(tmp_path):
-    quietly(tiny(tmp_path, "dyrep"))
+def test_dyrep_grows_until_the_last_epoch_that_is_named(tmp_path):
+    quietly(tiny(tmp_path, "dyrep", epochs=4, data={"limit": 64}, dyrep={"until": 2}))
     lines = read_lines(tmp_path / "growth.jsonl")
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(line["grown"] for line in lines)
     assert any(".branches." in name for name in weights(tmp_path))
-
-
-def test_dyrep_grows_until_the_last_epoch_that_is_named(tmp_path):
-    quietly(tiny(tmp_path, "dyrep", epochs=4, data={"limit": 64}, dyrep={"until": 2}))
-    assert [line["epoch"] for line in read_lines(tmp_path / "growth.jsonl")] == [1, 2]
 
 
 def test_dyrep_draws_other_weights_for_every_growth(tmp_path):
