@@ -92,8 +92,10 @@ def by_engine(config: TrainConfig, *, keep_memory: bool = False) -> Iterator[Cal
     """One epoch and its evaluation in the engine; whole trainings on a CPU keep the memory that is freed."""
     with opened(config) as trainer, keeping_freed_memory() if keep_memory else nullcontext():
         trainer.reporter.start(epochs=EPOCHS, steps_per_epoch=trainer.steps_per_epoch)
-        yield partial(one_epoch, trainer)
-        trainer.reporter.stop()
+        try:
+            yield partial(one_epoch, trainer)
+        finally:
+            trainer.reporter.stop()  # the bars have a thread of their own
 
 
 @contextmanager

@@ -154,6 +154,7 @@ class Trainer:
         self.sums: Sums = {}
         self._saved: Position | None = None
         self._saved_at, self._save_took = time.monotonic(), 0.0
+        self._pace = Pace()
         if state is not None:
             self._load(state)
         learner.start()
@@ -164,7 +165,6 @@ class Trainer:
         """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
         self.reporter.start(epochs, self.steps_per_epoch, at.step, seconds=lambda: self.clock.now()["training"])
-        self._pace = Pace()
         with self.clock.measuring("training"):
             while at.epoch < epochs:
                 self._train_epoch()
