@@ -225,7 +225,7 @@ def test_data_that_vanished_before_a_resume(interrupted, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         from spatialgrad.data.sets import fashion_mnist
 
-        patch.setattr(fashion_mnist, "MINI_FOLDER", tmp_path / "gone")
+        patch.setattr(fashion_mnist, "MINI", replace(fashion_mnist.MINI, places=[tmp_path / "gone"]))
         with pytest.raises(MissingDataError):
             quietly(tiny(interrupted, "sgs"))
     assert before == {path.name: path.read_bytes() for path in interrupted.iterdir()}
