@@ -32,10 +32,10 @@ from spatialgrad.data import eval_batches, train_batches
 from spatialgrad.models import create_model
 from spatialgrad.train import MachineConfig, MethodConfig, ModelConfig, TrainConfig, recipe
 from spatialgrad.train.console import make_reporter
-from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.learner import Learner
 from spatialgrad.train.loop import CHECKPOINT_SHARE, Trainer
+from spatialgrad.train.memory import keeping_freed_memory
 from spatialgrad.train.run import Run
 from spatialgrad.train.runtime import Runtime
 from spatialgrad.train.signals import Stop
@@ -92,8 +92,10 @@ def by_engine(config: TrainConfig, *, keep_memory: bool = False) -> Iterator[Cal
     """One epoch and its evaluation in the engine; whole trainings on a CPU keep the memory that is freed."""
     with opened(config) as trainer, keeping_freed_memory() if keep_memory else nullcontext():
         trainer.reporter.start(epochs=EPOCHS, steps_per_epoch=trainer.steps_per_epoch)
-        yield partial(one_epoch, trainer)
-        trainer.reporter.stop()
+        try:
+            yield partial(one_epoch, trainer)
+        finally:
+            trainer.reporter.stop()  # the bars have a thread of their own
 
 
 @contextmanager

@@ -53,7 +53,7 @@ CONFIGS: dict[str, Reparameterization] = {
     "DBB": DBB(),
     "RepOpt search": RepOpt(),
 }
-METHODS = ("plain", "SGS", "RepOpt", "RepOpt search", "ACB", "RepVGG", "QARepVGG", "DBB", "DyRep")
+VARIANTS = ("plain", "SGS", "RepOpt", "RepOpt search", "ACB", "RepVGG", "QARepVGG", "DBB", "DyRep")
 # The layers that DyRep grows differ from run to run; these give 672 M and 25.4 M.
 GROWN = tuple(f"features.{number}" for number in (0, 7, 10, 14, 17, 20, 24, 34))
 SCHEDULE = (5 * 391, 2)  # SGS: steps between two updates, batches per update
@@ -129,14 +129,14 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--keep", type=Path, help="a file for the times of every round, as JSON")
-    parser.add_argument("--memory-of", choices=METHODS, help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", choices=VARIANTS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(1)  # so that processor time is step time
     if args.memory_of:
         print(peak_bytes(args.memory_of, args))
         return
-    memory = {method: peak_bytes_in_new_process(method) / 2**20 for method in METHODS}
-    trainings = {method: Training(method, args) for method in METHODS}
+    memory = {method: peak_bytes_in_new_process(method) / 2**20 for method in VARIANTS}
+    trainings = {method: Training(method, args) for method in VARIANTS}
     for training in trainings.values():
         training.step()
     rounds = [{method: seconds(training.step) for method, training in trainings.items()} for _ in range(args.rounds)]

@@ -1,8 +1,9 @@
 """A siege: trainings that are killed at random moments, and random convolutions; nothing may be lost or go wrong.
 
-Claim: a training that was killed with SIGKILL any number of times, whatever it was doing, ends as one that was not, bit
-for bit; and every convolution that torch accepts gets a G that is finite, positive and has mean 1, the same from the
-compiled and the plain counts. Methods, moments, checkpoint intervals and convolutions are drawn from a seed.
+Claim: a training that was killed with SIGKILL or stopped with SIGTERM any number of times, whatever it was doing, ends
+as one that was not, bit for bit; and every convolution that torch accepts gets a G that is finite, positive and has
+mean 1, the same from the compiled and the plain counts. Methods, moments, signals, checkpoint intervals and
+convolutions are drawn from a seed.
 Run: python benchmarks/siege.py                  (500 kills and 10,000 convolutions; about 40 minutes on 2 cores)
      python benchmarks/siege.py --kills 20 --convolutions 200
 """
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from spatialgrad import NoEffectWarning, SpatialGradientScaling
 from spatialgrad.sgs.dependence import histogram
 
 TESTS = Path(__file__).parents[1] / "tests"
-METHODS = ("baseline", "sgs", "sgs-autocorrelation", "acb", "repvgg", "qarepvgg", "dbb", "dyrep", "lemma", "live")
+TRAININGS = ("baseline", "sgs", "sgs-autocorrelation", "acb", "repvgg", "qarepvgg", "dbb", "dyrep", "lemma", "live")
 CONV: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -35,7 +38,7 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 def besiege_trainings(kills: int, draw: random.Random, folder: Path) -> list[str]:
     """Kill trainings until enough kills have hit a running one; returns what went wrong."""
     sys.path.insert(0, str(TESTS))
-    from support.training import Process, assert_same_run, quietly, tiny, train_quietly
+    from support.training import Process, assert_same_run, exit_code_of_training, quietly, tiny
 
     def config(method: str, out: Path, steps: int | None) -> Any:
         settings: dict[str, Any] = {"budget": {"checkpoint_steps": steps}}
@@ -44,27 +47,31 @@ def besiege_trainings(kills: int, draw: random.Random, folder: Path) -> list[str
         return tiny(out, "sgs" if method == "live" else method, **settings)
 
     durations: dict[str, float] = {}
-    for method in METHODS:
+    for method in TRAININGS:
         start = time.perf_counter()
         quietly(config(method, folder / f"{method}-whole", None))
         durations[method] = time.perf_counter() - start
-    done, problems, number = 0, list[str](), 0
-    while done < kills:
+    done, problems, number = Counter[signal.Signals](), list[str](), 0
+    while done.total() < kills:
         number += 1
-        method, steps = draw.choice(METHODS), draw.choice((1, 2, 3, None))
+        method, steps = draw.choice(TRAININGS), draw.choice((1, 2, 3, None))
         run = config(method, folder / f"run-{number}", steps)
         for _ in range(draw.randint(1, 8)):
-            process = Process(run, function=train_quietly)
+            process = Process(run, function=exit_code_of_training)
             time.sleep(draw.uniform(0, 1.3 * durations[method]))
-            done += process.running
-            process.kill()
-        code, *_ = Process(run, function=train_quietly).wait(timeout=600)
+            sent = draw.choice((signal.SIGKILL, signal.SIGTERM))
+            if process.running:
+                done[sent] += 1
+                process.signal(sent)
+            process.wait(timeout=600)
+        code, *_ = Process(run, function=exit_code_of_training).wait(timeout=600)
         try:
             assert code == 0, f"exit code {code}"
             assert_same_run(run.folder, folder / f"{method}-whole")
         except (AssertionError, OSError, ValueError) as error:
             problems.append(f"{method}, run {number}, checkpoints every {steps} steps: {error}")
-        print(f"\r{done} kills, {number} runs, {len(problems)} problems", end="", flush=True)
+        told = ", ".join(f"{count} {sent.name}" for sent, count in sorted(done.items()))
+        print(f"\r{told}, {number} runs, {len(problems)} problems", end="", flush=True)
     print()
     return problems
 

@@ -1,6 +1,8 @@
 """Bars on a terminal, plain lines elsewhere."""
 
 import io
+import re
+import time
 
 import pytest
 from rich.console import Console
@@ -8,7 +10,8 @@ from rich.console import Console
 from spatialgrad.train import console as progress
 from spatialgrad.train import train
 from spatialgrad.train.console import Reporter, describe, duration, make_reporter, show_metric
-from support.training import tiny
+from spatialgrad.train.tasks.classification import Classification
+from support.training import quietly, tiny
 
 
 def output(console):
@@ -49,10 +52,10 @@ def timed(monkeypatch):
 
 def test_a_long_epoch_says_how_far_it_is(timed):
     reporter, console, now = timed
-    reporter.start(epochs=2, steps_per_epoch=100)
-    for batch in range(1, 101):
+    reporter.start(2, 100, seconds=lambda: now[0])
+    for _ in range(100):
         now[0] += 2.0
-        reporter.step(0, batch, 128)
+        reporter.step(128)
         if reporter.wants_totals:
             reporter.totals({"loss": 1.0, "accuracy": 0.5})
     lines = output(console).splitlines()
@@ -61,15 +64,26 @@ def test_a_long_epoch_says_how_far_it_is(timed):
 
 
 def test_time_of_tests_does_not_slow_the_images_down(timed):
+    """Of ten seconds, two were for training."""
     reporter, console, now = timed
-    reporter.start(epochs=2, steps_per_epoch=1)
-    now[0] = 2.0
-    reporter.step(0, 1, 100)
-    reporter.phase("evaluating")
+    reporter.start(2, 1, seconds=lambda: min(now[0], 2.0))
     now[0] = 10.0
-    reporter.phase("")
-    reporter.epoch(0, {"train_loss": 1.0})
+    reporter.step(100)
+    reporter.epoch({"train_loss": 1.0})
     assert "50 images/s" in output(console)
+
+
+def test_the_rate_of_a_training_is_that_of_its_steps(tmp_path, monkeypatch):
+    evaluate = Classification.evaluate
+
+    def slow(self, model, batch):
+        time.sleep(0.5)
+        return evaluate(self, model, batch)
+
+    monkeypatch.setattr(Classification, "evaluate", slow)
+    result, said = quietly(tiny(tmp_path, epochs=1))
+    rate = float(re.search(r"([\d,]+) images/s", said)[1].replace(",", ""))
+    assert rate == pytest.approx(150 / result.training_seconds, rel=0.3)
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError, OSError(5, "Input/output error")])

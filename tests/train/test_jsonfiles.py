@@ -49,12 +49,6 @@ def test_a_temporary_file_that_is_a_link_is_not_followed(tmp_path, name):
     assert names(tmp_path) == ["checkpoint.pt", "precious"]
 
 
-def test_a_folder_in_the_place_of_the_temporary_file(tmp_path):
-    (tmp_path / ".checkpoint.pt.writing").mkdir()
-    with pytest.raises(StorageError, match=r"cannot write .*checkpoint\.pt"), replacing(tmp_path / "checkpoint.pt"):
-        pass
-
-
 def test_lines_grow_and_are_cut(tmp_path):
     lines = JsonLines(tmp_path / "metrics.jsonl")
     assert lines.sync() == 0

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from spatialgrad.train.checkpoint import read_checkpoint
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.jsonfiles import read_json, read_lines
 from spatialgrad.train.locks import is_locked, locked
-from support.training import SILENT, Process, assert_same_run, at_step, logs, quietly, stop_at, tiny, wait_for
+from support.training import SILENT, Process, assert_same_run, at_step, quietly, stop_at, tiny, wait_for
 
 CONSTANT = {"name": "constant", "warmup_epochs": 0.5}
 
@@ -103,8 +104,6 @@ def test_damaged_json(file, damage, finished):
     ("values", "message"),
     [
         ({"modle": {}}, "unknown field 'modle'; did you mean 'model'"),
-        ({"seed": "a"}, r"--seed \(seed\): expected `int`, got `str`"),
-        ({"budget": {"epochs": 1.5}}, r"--epochs \(budget.epochs\): expected `int`"),
         ({"model": {"name": "vgg111"}}, "did you mean 'vgg11'"),
         ({"segmentation": {"scale": [1]}}, r"--segmentation.scale \(segmentation.scale\): expected `array` of length"),
     ],
@@ -168,7 +167,8 @@ def test_a_second_process_is_refused_until_the_first_is_dead(tmp_path):
 def hold_with_a_worker(folder):
     with locked(folder):
         if os.fork() == 0:
-            os.read(os.pipe()[0], 1)
+            time.sleep(30)
+            os._exit(0)
         (folder / "held").touch()
         os.read(os.pipe()[0], 1)
 
@@ -267,18 +267,15 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 def test_planning(finished, tmp_path):
     """A study writes the config for a process that it starts; what is there already is checked, and kept."""
+    new = tiny(tmp_path / "new")
+    Run.open(tmp_path / "new").plan(new)
+    assert Run.open(tmp_path / "new").identity == Identity(new)  # data and processes are not known yet
     before = Run.open(finished).digest
     Run.open(finished).plan(tiny(finished, "sgs", machine={"threads": 2}))
     run = Run.open(finished)
     assert (run.config.machine.threads, run.digest, run.identity.processes) == (2, before, 1)
     with pytest.raises(OtherConfigError, match="--method: 'sgs' there, 'dbb' requested"):
         Run.open(finished).plan(tiny(finished, "dbb"))
-
-
-def test_an_identity_of_a_planned_run_is_not_complete(tmp_path):
-    config = tiny(tmp_path)
-    Run.open(tmp_path / "run").plan(config)
-    assert Run.open(tmp_path / "run").identity == Identity(config)
 
 
 # Extending: a run gets more epochs, and ends as if it had had them from the start.
@@ -338,12 +335,6 @@ def test_what_cannot_be_extended(groups, epochs, message, tmp_path):
 def test_more_epochs_excuse_no_other_difference(interrupted):
     with pytest.raises(OtherConfigError, match=r"(?s)--epochs: 3 there.*--optimizer.lr: 0.05 there, 0.01 requested"):
         quietly(tiny(interrupted, "sgs", epochs=4, optimizer={"lr": 0.01}))
-
-
-def test_logs_without_a_checkpoint_start_over(interrupted, finished):
-    (interrupted / "checkpoint.pt").unlink()
-    quietly(tiny(interrupted, "sgs"))
-    assert logs(interrupted) == logs(finished)
 
 
 def test_a_moved_folder_is_the_same_run(interrupted, finished, tmp_path):

@@ -1,20 +1,12 @@
-"""Devices that are there, memory layout, cluster variables, and memory that a training keeps while it runs."""
-
-import ctypes
-import io
-import subprocess
-import sys
+"""Devices that are there, memory layout, and variables of cluster jobs."""
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
-from spatialgrad.train import ConfigError, MachineConfig, train
-from spatialgrad.train.freed_memory import _glibc
+from spatialgrad.train import ConfigError, MachineConfig
 from spatialgrad.train.runtime import Runtime
-from support.common import python_environment
-from support.training import quietly, tiny
+from support.training import Process, quietly, tiny, train_quietly
 
 
 @pytest.mark.parametrize("strategy", ["auto", "fsdp"])
@@ -28,17 +20,19 @@ def test_more_gpus_than_there_are(strategy, monkeypatch):
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_narrow_strided_convolutions_train_on_any_processor(threads, tmp_path):
     """In the channels-last format, which these images are in, PyTorch may crash: with AVX2, or with several threads."""
-    code = (
-        "from pathlib import Path; from spatialgrad.train import *\n"
-        f"config = TrainConfig(model=ModelConfig(name='resnet18', width=1/16), out=Path({str(tmp_path)!r}),\n"
-        "    data=DataConfig(name='shapes-mini', limit=256, test_limit=64, batch_size=32, cutout=0),\n"
-        "    method=MethodConfig(name='baseline'), budget=BudgetConfig(epochs=1),\n"
-        f"    machine=MachineConfig(accelerator='cpu', threads={threads}))\n"
-        "print(0 <= train(config).value <= 1)"
+    config = tiny(
+        tmp_path,
+        epochs=1,
+        model={"name": "resnet18"},
+        data={"name": "shapes-mini", "limit": 256, "test_limit": 64, "cutout": 0},
+        machine={"threads": threads},
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "True"
+    assert Process(config, threads, function=train_with_threads).wait()[0] == 0
+
+
+def train_with_threads(config, threads):
+    torch.set_num_threads(threads)
+    return train_quietly(config)
 
 
 def chosen(plain, **settings):
@@ -115,55 +109,6 @@ def test_no_such_device(accelerator, monkeypatch):
         Runtime(MachineConfig(accelerator=accelerator, devices=1))
 
 
-# Freed memory is kept during a training on a CPU, and not after it.
-
-LARGE = 16 << 20
-"""Elements: 64 MB, which glibc gets from the system each time, unless it is told otherwise."""
-
-
-class Mallinfo(ctypes.Structure):
-    """What `mallinfo2` returns."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
-    ]
-
-
-def mallinfo():
-    function = ctypes.CDLL(None).mallinfo2
-    function.restype = Mallinfo
-    return function()
-
-
-def from_the_system(size=LARGE):
-    """Whether a large tensor is a block from the system of its own."""
-    before = mallinfo().hblkhd
-    tensor = torch.empty(size)
-    return mallinfo().hblkhd - before >= tensor.nbytes
-
-
-class Probe(io.StringIO):
-    """Looks whenever the training prints something."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def write(self, text):
-        self.found.append(from_the_system())
-        return super().write(text)
-
-
-@pytest.mark.skipif(
-    _glibc() is None or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs Linux with glibc 2.33 or newer"
-)
-def test_freed_memory_is_kept_during_training(tmp_path, monkeypatch):
-    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"):
-        monkeypatch.delenv(name, raising=False)
-    probe = Probe()
-    train(tiny(tmp_path), console=Console(file=probe))
-    assert probe.found
-    assert not any(probe.found)
-    # More than all that is free: what earlier tests have left behind cannot serve it.
-    assert from_the_system(mallinfo().fordblks // 4 + LARGE)
+def test_one_device_by_default():
+    """Another number of processes is another training; whoever wants more says so."""
+    assert (MachineConfig().devices, MachineConfig().nodes) == (1, 1)

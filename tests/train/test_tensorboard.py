@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds the metrics, and G of every layer as a picture and by its centre."""
+"""TensorBoard's own reader finds the metrics, G of all layers as a picture, and the centre of each."""
 
 import io
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from spatialgrad.train import ConfigError
 from spatialgrad.train.jsonfiles import read_lines
-from spatialgrad.train.tensorboard import SIDE, Board, picture
+from spatialgrad.train.tensorboard import Board
 from support.training import quietly, tiny
 
 
@@ -41,14 +41,13 @@ def test_metrics_and_scalings_of_a_run(scaling, tmp_path):
     updates = read_lines(tmp_path / "scalings.jsonl")
     assert len(updates) >= 2
     layers = list(updates[0]["scalings"])
-    assert sorted(events.Tags()["images"]) == sorted(f"scaling/{layer}" for layer in layers)
     for layer in layers:
         centres = {event.step: event.value for event in events.Scalars(f"scaling centre/{layer}")}
         assert centres == pytest.approx({each["step"]: each["scalings"][layer][1][1] for each in updates})
-        shown = events.Images(f"scaling/{layer}")
-        assert [event.step for event in shown] == [each["step"] for each in updates]
-        pixels = np.asarray(Image.open(io.BytesIO(shown[-1].encoded_image_string)))
-        assert np.array_equal(pixels, picture(np.array(updates[-1]["scalings"][layer])))
+    shown = events.Images("scalings")
+    assert [event.step for event in shown] == [each["step"] for each in updates]
+    pixels = np.asarray(Image.open(io.BytesIO(shown[-1].encoded_image_string)))
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20  # colours of many factors
 
 
 def test_resuming_keeps_what_was_written_at_the_step_of_the_checkpoint(tmp_path):
@@ -58,14 +57,3 @@ def test_resuming_keeps_what_was_written_at_the_step_of_the_checkpoint(tmp_path)
             board.add({"test_accuracy": step / 100}, step)
         board.close()
     assert [event.step for event in read(tmp_path).Scalars("test/accuracy")] == [5, 10, 15, 20]
-
-
-def test_colours_of_a_picture():
-    G = np.array([[0.0, 1.0], [2.0, 9.0]])
-    blue, white, light, red = (picture(G)[SIDE * i, SIDE * j].astype(int) for i in (0, 1) for j in (0, 1))
-    assert tuple(white) == (247, 247, 247)
-    assert blue[2] > blue[0]
-    assert red[0] > red[2]
-    assert red[2] < light[2] < white[2]
-    assert picture(np.ones((3, 5, 7))).shape == (3 * 5 * SIDE, 7 * SIDE, 3)
-    assert picture(np.ones(7)).shape == (SIDE, 7 * SIDE, 3)

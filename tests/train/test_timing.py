@@ -5,8 +5,9 @@ import time
 import pytest
 import torch
 
-from spatialgrad.train import Run
+from spatialgrad.train import Run, timing
 from spatialgrad.train.timing import MOST_TIMES, SKIPPED_STEPS, Clock, Pace, StepTimer
+from support.training import quietly, tiny
 
 CPU = torch.device("cpu")
 
@@ -74,3 +75,13 @@ def test_the_pace_is_known_after_the_first_steps(steps, at, expected):
         if (value := pace.after_step()) is not None:
             found[number] = value
     assert found == ({} if at is None else {at: pytest.approx(expected)})
+
+
+def test_a_run_estimates_its_duration_from_its_first_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "PACE_STEPS", 4)
+    quietly(tiny(tmp_path, epochs=1))
+    run = Run.open(tmp_path)
+    (entry,) = [entry for entry in run.timings if "step_seconds" in entry]
+    assert (entry["step"], entry["steps"]) == (4, 5)
+    assert entry["step_seconds"] > 0
+    assert run.estimated_seconds == pytest.approx(5 * entry["step_seconds"])

@@ -180,7 +180,7 @@ def plan(config: TrainConfig, methods: Sequence[str], minutes: float, seeds: int
         seeds: Number of seeds, if it is given.
         slots: Number of runs at a time.
     """
-    from spatialgrad.train.estimate import estimate_epoch
+    from spatialgrad.train.dry_run import estimate_epoch
 
     console = terminal()
     console.print(f"{described(config)}: measuring a few steps of {', '.join(methods)} ...")

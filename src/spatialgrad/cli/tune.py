@@ -113,7 +113,7 @@ def search(
     """Search k between two bounds, see `TrialJobs`; returns the metric of each value that was trained to the end."""
     from spatialgrad.studies.console import StudyReporter, counted
     from spatialgrad.studies.runner import run_jobs
-    from spatialgrad.train.loop import check_training
+    from spatialgrad.train.dry_run import check_training
     from spatialgrad.train.signals import Stop
 
     if launch.launcher == "local" and not (folder / STUDY).exists():

@@ -28,6 +28,7 @@ from spatialgrad.studies.registry import FailedRunsError
 from spatialgrad.studies.search import decide
 from spatialgrad.studies.status import why_not_planned
 from spatialgrad.train.config import with_values
+from spatialgrad.train.dry_run import check_training
 from spatialgrad.train.errors import (
     EXIT_NO_DATA,
     ConfigError,
@@ -39,7 +40,6 @@ from spatialgrad.train.errors import (
 )
 from spatialgrad.train.identity import Identity
 from spatialgrad.train.locks import is_locked, locked
-from spatialgrad.train.loop import check_training
 from spatialgrad.train.methods import find_method
 from spatialgrad.train.run import FAILURE, RESULT, Run
 from spatialgrad.train.signals import Stop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -31,23 +31,25 @@ class Reporter:
     wants_totals = False
     """Whether to call `totals` now."""
 
-    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
+    def start(
+        self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
+    ) -> None:
         """Training starts, or resumes.
 
         Args:
             epochs: Of the whole training.
             steps_per_epoch: Of each epoch.
-            epoch: Number of completed epochs.
-            batch: Number of completed steps of the current epoch.
+            completed: Number of completed steps.
+            seconds: Gives the seconds of training so far, without evaluations.
         """
 
-    def step(self, epoch: int, batch: int, images: int) -> None:
+    def step(self, images: int) -> None:
         """A step is complete."""
 
     def totals(self, metrics: Mapping[str, float]) -> None:
         """Show the running averages of the epoch."""
 
-    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+    def epoch(self, metrics: Mapping[str, float]) -> None:
         """An epoch is complete."""
 
     def phase(self, name: str) -> None:
@@ -64,36 +66,43 @@ class _Speaking(Reporter):
     interval = REFRESH
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self._looked, self._gone = 0.0, False
-        self._images, self._since = 0, time.perf_counter()
-        self._pause = 0.0
-        self._paused_at: float | None = None
+        self.console, self._gone = console, False
+        self._completed, self._images, self._since = 0, 0, 0.0
 
-    def step(self, epoch: int, batch: int, images: int) -> None:
-        self._images += images
+    def start(
+        self, epochs: int, steps_per_epoch: int, completed: int = 0, seconds: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._epochs, self._steps, self._seconds = epochs, steps_per_epoch, seconds
+        self._completed = self._completed_before = completed
+        self._began = self._looked = time.perf_counter()
+        self._begin_epoch()
+        self.show()
+
+    def show(self) -> None:
+        """Draw what is updated from now on."""
+
+    def step(self, images: int) -> None:
+        self._completed, self._images = self._completed + 1, self._images + images
         now = time.perf_counter()
         self.wants_totals = now - self._looked > self.interval
         if self.wants_totals:
             self._looked = now
 
-    def phase(self, name: str) -> None:
-        now = time.perf_counter()
-        if name and self._paused_at is None:
-            self._paused_at = now
-        elif not name and self._paused_at is not None:
-            self._pause, self._paused_at = self._pause + now - self._paused_at, None
-
-    def rate(self) -> float:
-        """Training images per second since the start of the epoch."""
-        return self._images / max(1e-9, time.perf_counter() - self._since - self._pause)
-
-    def restart_clock(self) -> None:
-        self._images, self._since, self._pause = 0, time.perf_counter(), 0.0
+    def epoch(self, metrics: Mapping[str, float]) -> None:
+        self._begin_epoch()
 
     def message(self, text: str) -> None:
         with self.surviving():
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def position(self) -> tuple[int, int]:
+        """The epoch of the last step, counted from 1, and the number of steps completed in it."""
+        epoch = max(0, self._completed - 1) // self._steps
+        return epoch + 1, self._completed - epoch * self._steps
+
+    def rate(self) -> str:
+        """Training images per second since the start of the epoch."""
+        return f"{self._images / max(1e-9, self._seconds() - self._since):,.0f} images/s"
 
     @contextmanager
     def surviving(self) -> Iterator[None]:
@@ -102,6 +111,9 @@ class _Speaking(Reporter):
             yield
         except (OSError, SystemExit):  # the latter is what rich makes of a broken pipe
             self._gone = self.console.quiet = True
+
+    def _begin_epoch(self) -> None:
+        self._images, self._since = 0, self._seconds()
 
 
 class _Bars(_Speaking):
@@ -120,41 +132,36 @@ class _Bars(_Speaking):
             refresh_per_second=1 / REFRESH,
         )
 
-    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
-        self._steps, self._epochs = steps_per_epoch, epochs
-        done = epoch * steps_per_epoch + batch
-        self._whole = self.bars.add_task("training", total=epochs * steps_per_epoch, completed=done, note="")
-        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=steps_per_epoch, completed=batch, note="")
-        self._at = (epoch, batch)
+    def show(self) -> None:
+        (epoch, batch), total = divmod(self._completed, self._steps), self._epochs * self._steps
+        self._whole = self.bars.add_task("training", total=total, completed=self._completed, note="")
+        self._now = self.bars.add_task(f"epoch {epoch + 1}", total=self._steps, completed=batch, note="")
         with self.surviving():
             self.bars.start()
-        self.restart_clock()
 
-    def step(self, epoch: int, batch: int, images: int) -> None:
-        super().step(epoch, batch, images)
-        self._at = (epoch, batch)
-        if self.wants_totals:
+    def step(self, images: int) -> None:
+        super().step(images)
+        if self.wants_totals or self._completed % self._steps == 0:
             self._move()
 
     def totals(self, metrics: Mapping[str, float]) -> None:
-        self.bars.update(self._now, note=f"{describe(metrics)} · {self.rate():,.0f} images/s")
+        self.bars.update(self._now, note=f"{describe(metrics)} · {self.rate()}")
 
     def phase(self, name: str) -> None:
-        super().phase(name)
-        self._move()
         if name:
             self.bars.update(self._now, note=name)
 
-    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+    def epoch(self, metrics: Mapping[str, float]) -> None:
+        super().epoch(metrics)
         tested = {name: value for name, value in metrics.items() if name.startswith("test")}
-        self.bars.update(self._whole, completed=(epoch + 1) * self._steps, note=describe(tested or metrics))
-        if epoch + 1 < self._epochs:
-            self._at = (epoch + 1, 0)
-            self.bars.reset(self._now, total=self._steps, description=f"epoch {epoch + 2}", note="")
+        trained = {name: value for name, value in metrics.items() if name not in tested}
+        self._move()
+        self.bars.update(self._whole, note=describe(tested or metrics))
+        epoch, _ = self.position()
+        if epoch < self._epochs:  # a bar that was full stays marked as finished unless it is reset
+            self.bars.reset(self._now, total=self._steps, description=f"epoch {epoch + 1}", note="")
         else:
-            trained = {name: value for name, value in metrics.items() if name not in tested}
-            self.bars.update(self._now, completed=self._steps, note=describe(trained))
-        self.restart_clock()
+            self.bars.update(self._now, note=describe(trained))
 
     def stop(self) -> None:
         if not self._gone:
@@ -162,9 +169,9 @@ class _Bars(_Speaking):
                 self.bars.stop()
 
     def _move(self) -> None:
-        epoch, batch = self._at
-        self.bars.update(self._now, description=f"epoch {epoch + 1}", completed=batch)
-        self.bars.update(self._whole, completed=epoch * self._steps + batch)
+        epoch, batch = self.position()
+        self.bars.update(self._now, description=f"epoch {epoch}", completed=batch)
+        self.bars.update(self._whole, completed=self._completed)
 
 
 class _PlainLines(_Speaking):
@@ -172,32 +179,22 @@ class _PlainLines(_Speaking):
 
     interval = SILENCE
 
-    def start(self, *, epochs: int, steps_per_epoch: int, epoch: int = 0, batch: int = 0) -> None:
-        self._steps, self._epochs = steps_per_epoch, epochs
-        self._looked = time.perf_counter()
-        self._began, self._done_before = time.perf_counter(), epoch * steps_per_epoch + batch
-        self.restart_clock()
-
-    def step(self, epoch: int, batch: int, images: int) -> None:
-        super().step(epoch, batch, images)
-        self._at = (epoch, batch)
-
     def totals(self, metrics: Mapping[str, float]) -> None:
-        epoch, batch = self._at
-        where = f"epoch {epoch + 1}/{self._epochs} step {batch}/{self._steps}"
-        self.message(f"{where}  {describe(metrics)} · {self.rate():,.0f} images/s · {self._left(epoch, batch)} left")
+        epoch, batch = self.position()
+        where = f"epoch {epoch}/{self._epochs} step {batch}/{self._steps}"
+        self.message(f"{where}  {describe(metrics)} · {self.rate()} · {self._left()} left")
 
-    def epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        rate = f" · {self.rate():,.0f} images/s" if self._images else ""
-        left = f" · {self._left(epoch + 1, 0)} left" if epoch + 1 < self._epochs else ""
-        self.message(f"epoch {epoch + 1}/{self._epochs}  {describe(metrics)}{rate}{left}")
+    def epoch(self, metrics: Mapping[str, float]) -> None:
+        epoch, _ = self.position()
+        rate = f" · {self.rate()}" if self._images else ""
+        left = f" · {self._left()} left" if epoch < self._epochs else ""
+        self.message(f"epoch {epoch}/{self._epochs}  {describe(metrics)}{rate}{left}")
         self._looked = time.perf_counter()
-        self.restart_clock()
+        super().epoch(metrics)
 
-    def _left(self, epoch: int, batch: int) -> str:
-        at = epoch * self._steps + batch
-        seconds_per_step = (time.perf_counter() - self._began) / max(1, at - self._done_before)
-        return duration(seconds_per_step * (self._epochs * self._steps - at))
+    def _left(self) -> str:
+        seconds_per_step = (time.perf_counter() - self._began) / max(1, self._completed - self._completed_before)
+        return duration(seconds_per_step * (self._epochs * self._steps - self._completed))
 
 
 def make_reporter(console: Console | None, *, first: bool) -> Reporter:

@@ -24,15 +24,7 @@ def read_json(path: Path) -> dict[str, Any]:
         FileNotFoundError: If there is no such file.
         DamagedFileError: If it cannot be read, or is not a JSON object.
     """
-    try:
-        values = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-        raise DamagedFileError(f"{path} is damaged ({error})") from error
-    if not isinstance(values, dict):
-        raise DamagedFileError(f"{path} is damaged (not a JSON object)")
-    return values
+    return _decoded(_content(path), str(path))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -43,12 +35,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """
     try:
         # Not splitlines(), which also splits at characters that JSON strings may contain.
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = _content(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise DamagedFileError(f"{path} is damaged ({error})") from error
-    return [_parsed(path, number, line) for number, line in enumerate(lines, start=1)]
+    return [_decoded(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1)]
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -157,14 +147,21 @@ class JsonLines:
             os.truncate(self.path, content.rfind(b"\n") + 1)
 
 
-def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _content(path: Path) -> bytes:
     try:
-        entry = msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"line {number} of {path} is damaged ({error})") from error
-    if not isinstance(entry, dict):
-        raise DamagedFileError(f"line {number} of {path} is damaged (not a JSON object)")
-    return entry
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from error
+
+
+def _decoded(content: bytes, name: str) -> dict[str, Any]:
+    """The JSON object that a text is; an error calls it by a name."""
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DamagedFileError(f"{name} is damaged ({error})") from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,18 +10,49 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
+from spatialgrad.models.external import is_external
+from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.reparam import count
 from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.errors import ConfigError, TrainError
-from spatialgrad.train.export import rebuild_model
-from spatialgrad.train.flags import flag
+from spatialgrad.train.errors import ConfigError
+from spatialgrad.train.export import check_onnx, rebuild_model
+from spatialgrad.train.flags import as_config_error
 from spatialgrad.train.methods import find_method
 from spatialgrad.train.methods.base import EpochContext, Method, StepContext, Update
-from spatialgrad.train.optimizers import build_optimizer, learning_rate, set_learning_rate_
+from spatialgrad.train.optimizers import build_optimizer, check_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.runtime import Runtime
-from spatialgrad.train.start_weights import StartWeights, load_backbone_
-from spatialgrad.train.tasks.base import SizedIterable, Sums, Task
+from spatialgrad.train.start_weights import StartWeights, read_start_weights
+from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, check_output
+from spatialgrad.train.tensorboard import check_tensorboard
 from spatialgrad.utils.modules import for_one_process
+
+
+def build_learner(
+    config: TrainConfig, runtime: Runtime, task: Task, report: Callable[[str], None], *, is_new: bool
+) -> Learner:
+    """Build network, method and optimizer, and try what comes from outside the package; nothing is written.
+
+    Args:
+        config: Of the run.
+        runtime: The processes that train together.
+        task: Provides network, batches and loss.
+        report: Called with messages.
+        is_new: Whether the run has no checkpoint, from which its state will be loaded.
+
+    Raises:
+        TrainError: If the training cannot start.
+    """
+    runtime.on_first(lambda: check_optimizer(config.optimizer))
+    if config.tensorboard:
+        runtime.on_first(check_tensorboard)
+    if config.budget.int8:
+        runtime.on_first(check_onnx)
+    start: StartWeights | None = None
+    if is_new:
+        start = runtime.on_first(lambda: read_start_weights(config, report))
+        if is_external(config.model.name):
+            runtime.on_first(lambda: _check_network(config, task))
+    return Learner(config, runtime, task, start)
 
 
 class Learner:
@@ -48,26 +79,18 @@ class Learner:
         self.module = task.build_model(pretrained=config.model.pretrained and start is not None)
         if start is not None:
             self.method.searched_scales = start.scales
-            if start.backbone is not None and config.model.backbone is not None:
-                load_backbone_(self.module, config.model.backbone, start.backbone)
+            if start.backbone is not None:
+                with as_config_error("--model.backbone: "):
+                    load_encoder_(self.module, start.backbone, source=str(config.model.backbone))
         runtime.choose_layout(self.module)
-        try:
-            self._prepare()
-        except TrainError:
-            raise
-        except ValueError as error:
-            name = config.method.name
-            raise ConfigError(f"{flag('method.name')} {name} cannot train {config.model.name}: {error}") from error
-
-    def _prepare(self) -> None:
-        runtime = self.runtime
-        self.method.prepare_(self.module)
-        self.cost = count(self.module, self.task.input_size)  # lazy layers get their weights here
-        runtime.place_(self.module)
-        # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
-        self._wrapped = runtime.wrap(self.module) if runtime.shards else None
-        self._optimizer = build_optimizer(self.config.optimizer, self.module)
-        self.method.attach(self.module, self._optimizer)
+        with as_config_error(f"--method {config.method.name} cannot train {config.model.name}: "):
+            self.method.prepare_(self.module)
+            self.cost = count(self.module, task.input_size)  # lazy layers get their weights here
+            runtime.place_(self.module)
+            # Sharding replaces the parameters. Any other network is wrapped once it has the checkpoint's structure.
+            self._wrapped = runtime.wrap(self.module) if runtime.shards else None
+            self._optimizer = build_optimizer(config.optimizer, self.module)
+            self.method.attach(self.module, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """The states of network, optimizer, method and precision; complete in the first process."""
@@ -173,6 +196,13 @@ class Learner:
         )
         self.runtime.place_(module)
         return module
+
+
+def _check_network(config: TrainConfig, task: Task) -> None:
+    torch.manual_seed(config.seed)
+    # A network of its own: the forward passes change it.
+    model = task.build_model(pretrained=config.model.pretrained)
+    check_output(config, model, task.num_classes, task.input_size)
 
 
 def _make_method(config: TrainConfig, runtime: Runtime) -> Method:

@@ -5,7 +5,6 @@ Nothing is written before everything is built, so that a command that is refused
 
 from __future__ import annotations
 
-import datetime
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -19,28 +18,23 @@ from rich.console import Console
 from torch import nn
 
 from spatialgrad.data import DataError, fingerprint
-from spatialgrad.models.external import describe_source, is_external
-from spatialgrad.reparam import Count, count
-from spatialgrad.train.config import MachineConfig, TrainConfig, flatten
-from spatialgrad.train.console import Reporter, duration, make_reporter, show_metric
-from spatialgrad.train.environment import describe_environment
+from spatialgrad.reparam import count
+from spatialgrad.train.config import TrainConfig
+from spatialgrad.train.console import Reporter, make_reporter
 from spatialgrad.train.errors import CheckpointError, DivergedError, FolderInUseError, InterruptedTraining
 from spatialgrad.train.evaluation import check_agreement, evaluate, metrics_of_all
 from spatialgrad.train.examples import NUM_EXAMPLES, write_examples
-from spatialgrad.train.export import check_onnx
-from spatialgrad.train.freed_memory import keeping_freed_memory
 from spatialgrad.train.identity import Identity, explain_difference
-from spatialgrad.train.learner import Learner
-from spatialgrad.train.optimizers import check_optimizer
+from spatialgrad.train.learner import Learner, build_learner
 from spatialgrad.train.quantize import int8_metrics
-from spatialgrad.train.result import INT8_METRICS, Result
+from spatialgrad.train.result import Result
 from spatialgrad.train.run import METRICS, TIMINGS, Run
-from spatialgrad.train.runtime import Runtime, make_fabric, peak_memory
+from spatialgrad.train.runtime import Runtime, peak_memory
+from spatialgrad.train.session import describe_result, describe_start, record_session
 from spatialgrad.train.signals import Stop, describe_signal
-from spatialgrad.train.start_weights import StartWeights, read_start_weights
 from spatialgrad.train.tasks import find_task
-from spatialgrad.train.tasks.base import Sums, Task, add_, check_output
-from spatialgrad.train.tensorboard import Board, check_tensorboard
+from spatialgrad.train.tasks.base import Sums, add_
+from spatialgrad.train.tensorboard import Board
 from spatialgrad.train.timing import Clock, Pace, StepTimer
 
 CHECKPOINT_SHARE = 0.01
@@ -71,9 +65,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
     with stop.listening(), ExitStack() as stack:
         runtime = Runtime(config.machine)
         reporter = make_reporter(console, first=runtime.is_first)
-        stack.enter_context(runtime.lost_peer_as_error())
-        if runtime.device.type == "cpu":
-            stack.enter_context(keeping_freed_memory())
+        stack.enter_context(runtime.training())
         task = find_task(config.task)(config, runtime.device)
         data = runtime.on_first(lambda: fingerprint(task.dataset))
         identity = Identity(config, data, runtime.world_size)
@@ -83,7 +75,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
             reporter.message(f"{run.name} has already finished.")
         else:
             is_new: bool = runtime.on_first(lambda: not run.has_checkpoint)
-            learner = _build(config, runtime, task, reporter, is_new)
+            learner = build_learner(config, runtime, task, reporter.message, is_new=is_new)
             stack.callback(run.release)
             state = runtime.on_first(lambda: _claim(run, identity, is_new))
             if runtime.is_first and run.extended_from is not None:
@@ -91,8 +83,9 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
             trainer = Trainer(run, identity, learner, reporter, stop, state)
             stack.callback(trainer.close)
             if runtime.is_first:
-                _announce(trainer, reporter)
-                _record_session(trainer, reporter)
+                at = trainer.position
+                reporter.message(describe_start(learner, at.epoch, at.step))
+                record_session(run, runtime, at.step, reporter)
             try:
                 trainer.run_epochs()
                 result = trainer.finish()
@@ -100,26 +93,6 @@ def train(config: TrainConfig, *, console: Console | None = None) -> Result:
                 reporter.stop()
         reporter.message(describe_result(result, run.folder))
         return result
-
-
-def check_training(config: TrainConfig, *, processes: int = 1) -> None:
-    """Raise what `train` would raise before its first step: everything is built, on the CPU, and nothing is written.
-
-    Args:
-        config: Of a new run.
-        processes: Number of processes that will train it.
-
-    Raises:
-        TrainError: If the training cannot start.
-        DataError: If the data set is missing or damaged.
-    """
-    if processes == 1:
-        make_fabric(config.machine)
-    # A graphics processor would be occupied for as long as this process lives.
-    runtime = Runtime(MachineConfig(accelerator="cpu"))
-    task = find_task(config.task)(config, runtime.device)
-    task.steps_per_epoch(processes)
-    _build(config, runtime, task, Reporter(), is_new=True)
 
 
 def resume(folder: Path | str, *, console: Console | None = None) -> Result:
@@ -131,56 +104,9 @@ def resume(folder: Path | str, *, console: Console | None = None) -> Result:
     return train(replace(Run.open(folder).config, out=Path(folder)), console=console)
 
 
-def describe_result(result: Result, folder: Path) -> str:
-    """The result in a few lines."""
-    merged = ""
-    if result.merge_difference is not None:
-        before = Count(result.training_parameters, result.training_macs)
-        merged = f"\n  merged      from {before}; largest difference {result.merge_difference:.0e}"
-    share = result.update_seconds / result.seconds if result.seconds else 0.0
-    value, best = (show_metric(result.metric, number) for number in (result.value, result.best))
-    measured = f"on the test images of {result.dataset} (best epoch {best})"
-    if result.metric not in result.trained:
-        measured = f"after {result.steps} steps on {result.dataset}"
-    if f"{result.metric}_int8" in result.test:
-        shown = [show_metric(result.metric, result.test[f"{result.metric}_{each}"] or 0.0) for each in INT8_METRICS]
-        measured += "\n  INT8        {} ({} with one scale per layer)".format(*shown)
-    note = f"\n  note        {result.method} had no effect: {result.no_effect}" if result.no_effect else ""
-    return (
-        f"{result.metric} {value} {measured}\n"
-        f"  network     {Count(result.parameters, result.macs)}{merged}\n"
-        f"  time        {duration(result.seconds)}, of which updates {100 * share:.1f} %\n"
-        f"  memory      {result.peak_memory_bytes / 2**20:,.0f} MB peak\n"
-        f"  folder      {folder}\n"
-        f"  export      spatialgrad export {shlex.quote(str(folder))} --onnx{note}"
-    )
-
-
 def _finished(run: Run, identity: Identity) -> Result | None:
     """The result of a run that has finished already."""
     return run.result if run.is_finished and not explain_difference(run.identity, identity) else None
-
-
-def _build(config: TrainConfig, runtime: Runtime, task: Task, reporter: Reporter, is_new: bool) -> Learner:
-    """Build network, method and optimizer, and try what comes from outside the package; nothing is written."""
-    runtime.on_first(lambda: check_optimizer(config.optimizer))
-    if config.tensorboard:
-        runtime.on_first(check_tensorboard)
-    if config.budget.int8:
-        runtime.on_first(check_onnx)
-    start: StartWeights | None = None
-    if is_new:
-        start = runtime.on_first(lambda: read_start_weights(config, reporter.message))
-        if is_external(config.model.name):
-            runtime.on_first(lambda: _check_network(config, task))
-    return Learner(config, runtime, task, start)
-
-
-def _check_network(config: TrainConfig, task: Task) -> None:
-    torch.manual_seed(config.seed)
-    # A network of its own: the forward passes change it.
-    model = task.build_model(pretrained=config.model.pretrained)
-    check_output(config, model, task.num_classes, task.input_size)
 
 
 def _claim(run: Run, identity: Identity, is_new: bool) -> dict[str, Any] | None:
@@ -188,48 +114,6 @@ def _claim(run: Run, identity: Identity, is_new: bool) -> dict[str, Any] | None:
     if is_new != (state is None):  # the network was built for the other case
         raise FolderInUseError(f"another process has changed {run.name} in the meantime; run the same command again")
     return state
-
-
-def _announce(trainer: Trainer, reporter: Reporter) -> None:
-    config, runtime, at = trainer.config, trainer.runtime, trainer.position
-    where = f"{runtime.world_size} × {runtime.device.type}" if runtime.world_size > 1 else runtime.device.type
-    resuming = f"\n  resuming    after step {at.step} (epoch {at.epoch + 1})" if at.step else ""
-    reporter.message(
-        f"{config.model.name} on {trainer.task.description}, method {config.method.name}, seed {config.seed}\n"
-        f"  network     {trainer.learner.cost}\n"
-        f"  schedule    {config.budget.epochs} epochs of {trainer.steps_per_epoch} steps, batch "
-        f"{config.data.batch_size}, {config.optimizer.name}, learning rate {config.optimizer.learning_rate:g}\n"
-        f"  machine     {where}, {config.machine.precision}\n"
-        f"  folder      {config.folder} (config, metrics, scalings, checkpoint)\n"
-        f"  resume      the same command, or: spatialgrad resume {shlex.quote(str(config.folder))}{resuming}"
-    )
-    reason = trainer.learner.method.no_effect_reason()
-    if reason is not None:
-        reporter.message(f"{config.method.name} has no effect in this training: {reason}.")
-
-
-def _record_session(trainer: Trainer, reporter: Reporter) -> None:
-    """Write the environment, or report how it differs from the first session's."""
-    run, runtime, model = trainer.run, trainer.runtime, trainer.config.model
-    environment = describe_environment(runtime.device, runtime.world_size)
-    if is_external(model.name):
-        environment["model"] = describe_source(model.name)
-    session: dict[str, Any] = {
-        "session": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "step": trainer.position.step,
-    }
-    if not run.environment:
-        run.record_environment(environment)
-    else:
-        before, now = flatten(run.environment), flatten(environment)
-        changed = {name: value for name, value in now.items() if name != "command" and before.get(name) != value}
-        if changed:
-            session["changed"] = changed
-            names = ", ".join(changed)
-            reporter.message(f"The environment has changed ({names}): results may differ in the last digits.")
-            if not changed.keys().isdisjoint(("model.sha256", "model.version")):
-                reporter.message(f"{model.name} is built by other code than in the first session.")
-    run.log(TIMINGS, session)
 
 
 @dataclass
@@ -270,7 +154,7 @@ class Trainer:
         self.sums: Sums = {}
         self._saved: Position | None = None
         self._saved_at, self._save_took = time.monotonic(), 0.0
-        self._noticed = False
+        self._pace = Pace()
         if state is not None:
             self._load(state)
         learner.start()
@@ -280,8 +164,7 @@ class Trainer:
     def run_epochs(self) -> None:
         """Train to the end, and save."""
         at, epochs = self.position, self.config.budget.epochs
-        self.reporter.start(epochs=epochs, steps_per_epoch=self.steps_per_epoch, epoch=at.epoch, batch=at.batch)
-        self._pace = Pace()
+        self.reporter.start(epochs, self.steps_per_epoch, at.step, seconds=lambda: self.clock.now()["training"])
         with self.clock.measuring("training"):
             while at.epoch < epochs:
                 self._train_epoch()
@@ -357,7 +240,9 @@ class Trainer:
     def _train_epoch(self) -> None:
         at = self.position
         if at.batch == 0:
-            self._before_epoch()
+            with self._phase("update", f"{self.config.method.name}: measuring"):
+                update = self.learner.before_epoch(at.epoch)
+            self._log(update.log)
         self.learner.model.train()
         for batch in self._train_batches():
             with self.step_timer.measuring(ordinary=not self.learner.method.busy):
@@ -365,7 +250,7 @@ class Trainer:
             add_(self.sums, sums)
             at.batch, at.step = at.batch + 1, at.step + 1
             self._log(entry)
-            self.reporter.step(at.epoch, at.batch, self.task.images_in(batch) * self.runtime.world_size)
+            self.reporter.step(self.task.images_in(batch) * self.runtime.world_size)
             if self.reporter.wants_totals:
                 self.reporter.totals(self.task.metrics(self.sums))
             self._save_or_stop()
@@ -392,11 +277,6 @@ class Trainer:
             steps = self.config.budget.epochs * self.steps_per_epoch
             self.run.log(TIMINGS, {"step": at.step, "steps": steps, "step_seconds": pace})
 
-    def _before_epoch(self) -> None:
-        with self._phase("update", f"{self.config.method.name}: measuring"):
-            update = self.learner.before_epoch(self.position.epoch)
-        self._log(update.log)
-
     def _log(self, entry: Mapping[str, Any]) -> None:
         """Append to the method's log."""
         at, log_file = self.position, self.learner.method.log_file
@@ -417,7 +297,7 @@ class Trainer:
             self.run.log(TIMINGS, {"step": at.step, "epoch": at.epoch, "seconds": self.clock.now()})
             if self.board is not None:
                 self.board.add(values, at.step)
-        self.reporter.epoch(at.epoch, {name: value for name, value in values.items() if name != "lr"})
+        self.reporter.epoch({name: value for name, value in values.items() if name != "lr"})
         self.sums = {}
         at.epoch, at.batch = at.epoch + 1, 0
         self._save_or_stop()
@@ -468,9 +348,7 @@ class Trainer:
             self._leave(code - _SIGNAL)
 
     def _leave(self, signal: int) -> None:
-        if not self._noticed:
-            self._noticed = True
-            self.reporter.message(describe_signal(signal))
+        self.reporter.message(describe_signal(signal))
         self._save_unless_saved()
         at = self.position
         raise InterruptedTraining(

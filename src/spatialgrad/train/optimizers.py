@@ -76,7 +76,10 @@ class OptimizerConfig:
     """Factor on the learning rate of all parameters outside the backbone, for networks that have a backbone."""
 
     def __post_init__(self) -> None:
-        _check_optimizer_name(self.name)
+        if ":" not in self.name:
+            check_name("--optimizer.name (a name, or package.module:Class)", self.name, DEFAULT_LR)
+        form = "must be a name or package.module:Class"
+        require(self.name in DEFAULT_LR or is_object_name(self.name), "optimizer.name", self.name, form)
         reserved = dict(RESERVED)
         if self.name == "sgd":
             reserved |= {"momentum": "use --optimizer.momentum", "nesterov": "use --optimizer.nesterov"}
@@ -145,7 +148,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         del settings["weight_decay"]
     for option in options:
         if not _accepts(kind, option):
-            known = ", ".join(_arguments(kind))
+            arguments = list(inspect.signature(kind).parameters.values())[1:]  # without the parameters to optimize
+            known = ", ".join(each.name for each in arguments if each.kind is not each.VAR_KEYWORD)
             raise ConfigError(f"{flag('optimizer.options')}: {config.name} takes no {option}; it takes {known}")
     try:
         optimizer: Optimizer = kind(_groups(config, model), **settings, **options)
@@ -242,14 +246,6 @@ def optimizer_class(name: str) -> Any:
     return found
 
 
-def _check_optimizer_name(name: str) -> None:
-    """Raise unless a name is that of an optimizer, or has the form `package.module:Class`; nothing is imported."""
-    if ":" not in name:
-        check_name(f"{flag('optimizer.name')} (a name, or package.module:Class)", name, DEFAULT_LR)
-    elif not is_object_name(name):
-        raise ConfigError(f"{flag('optimizer.name')} must be a name or package.module:Class, got {name!r}")
-
-
 def _groups(config: OptimizerConfig, model: nn.Module) -> list[nn.Parameter] | list[dict[str, object]]:
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -268,9 +264,3 @@ def _groups(config: OptimizerConfig, model: nn.Module) -> list[nn.Parameter] | l
 def _accepts(kind: Any, argument: str) -> bool:
     parameters = inspect.signature(kind).parameters
     return argument in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
-def _arguments(kind: Any) -> list[str]:
-    """The names of a constructor's arguments, without the parameters to optimize."""
-    named = list(inspect.signature(kind).parameters.items())[1:]
-    return [name for name, each in named if each.kind is not each.VAR_KEYWORD]

@@ -24,23 +24,9 @@ from spatialgrad.train.config import (
 from spatialgrad.train.flags import check_name
 from spatialgrad.train.optimizers import OptimizerConfig, ScheduleConfig
 
-
-def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
-    """Table 1: the slim VGG-16 on CIFAR-10 or CIFAR-100, 600 epochs; scalings every 30 epochs from 20 batches.
-
-    Cutout, the final learning rate and dropping the last incomplete batch are not in the paper's text; they are in its
-    authors' configuration.
-    """
-    return TrainConfig(
-        model=ModelConfig(name="vgg16-slim"),
-        data=DataConfig(name=dataset, batch_size=128, drop_last=True, cutout=16),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4),
-        schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=30, batches=20),
-        dyrep=DyRepGroup(interval=15, until=500),
-        budget=BudgetConfig(epochs=600),
-    )
+SGD = OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4)
+COSINE = ScheduleConfig(name="cosine", min_lr=1e-6)
+EVERY_5_EPOCHS = ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2)
 
 
 def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
@@ -49,10 +35,27 @@ def cifar_appendix(model: str = "vgg11", method: str = "sgs") -> TrainConfig:
         model=ModelConfig(name=model),
         data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16),
         method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
-        schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
+        optimizer=SGD,
+        schedule=COSINE,
+        scaling=EVERY_5_EPOCHS,
         budget=BudgetConfig(epochs=200),
+    )
+
+
+def cifar_table1(dataset: str = "cifar10", method: str = "sgs") -> TrainConfig:
+    """Table 1: the slim VGG-16 on CIFAR-10 or CIFAR-100, 600 epochs; scalings every 30 epochs from 20 batches.
+
+    Cutout, the final learning rate and dropping the last incomplete batch are not in the paper's text; they are in its
+    authors' configuration.
+    """
+    config = cifar_appendix("vgg16-slim", method)
+    return replace(
+        config,
+        data=replace(config.data, name=dataset),
+        optimizer=replace(SGD, weight_decay=1e-4),
+        scaling=replace(config.scaling, every=30, batches=20),
+        dyrep=DyRepGroup(interval=15, until=500),
+        budget=BudgetConfig(epochs=600),
     )
 
 
@@ -62,15 +65,8 @@ def ablation_search(method: str = "sgs") -> TrainConfig:
     The paper says neither which VGG-11 nor whether it cuts out squares. This is the slim one and the cutout of its
     authors' CIFAR configuration.
     """
-    return TrainConfig(
-        model=ModelConfig(name="vgg11-slim"),
-        data=DataConfig(name="cifar100", batch_size=512, drop_last=True, cutout=16),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
-        schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=10, batches=2),
-        budget=BudgetConfig(epochs=200),
-    )
+    config = cifar_appendix("vgg11-slim", method)
+    return replace(config, data=replace(config.data, batch_size=512), scaling=replace(config.scaling, every=10))
 
 
 def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConfig:
@@ -83,11 +79,9 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
         model=ModelConfig(name=model),
         data=DataConfig(name="imagenet", batch_size=256, drop_last=True, cutout=0),
         method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(
-            name="sgd", lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4, decay_norms_and_biases=False
-        ),
-        schedule=ScheduleConfig(name="cosine", min_lr=1e-7),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
+        optimizer=replace(SGD, nesterov=True, weight_decay=1e-4, decay_norms_and_biases=False),
+        schedule=replace(COSINE, min_lr=1e-7),
+        scaling=replace(EVERY_5_EPOCHS, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=120),
     )
@@ -95,13 +89,11 @@ def imagenet(model: str = "resnet18-imagenet", method: str = "sgs") -> TrainConf
 
 def desk(method: str = "sgs") -> TrainConfig:
     """Without a GPU: VGG-11 with a linear classifier, a quarter of its width, 20,000 images of CIFAR-100, 30 epochs."""
-    return TrainConfig(
-        model=ModelConfig(name="vgg11-linear", width=0.25),
-        data=DataConfig(name="cifar100", batch_size=128, drop_last=True, cutout=16, limit=20_000),
-        method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4),
-        schedule=ScheduleConfig(name="cosine", min_lr=1e-6),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
+    config = cifar_appendix("vgg11-linear", method)
+    return replace(
+        config,
+        model=replace(config.model, width=0.25),
+        data=replace(config.data, limit=20_000),
         dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30),
     )
@@ -113,8 +105,8 @@ def pocket(method: str = "sgs") -> TrainConfig:
         model=ModelConfig(name="vgg11", width=0.125),
         data=DataConfig(name="fashion-mnist-mini", batch_size=128, image_size=32, cutout=0),
         method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.05, momentum=0.9, weight_decay=5e-4),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=2, batches=2),
+        optimizer=replace(SGD, lr=0.05),
+        scaling=replace(EVERY_5_EPOCHS, every=2),
         dyrep=DyRepGroup(interval=2, until=None, batches=2),
         budget=BudgetConfig(epochs=8),
     )
@@ -132,9 +124,9 @@ def segmentation_cityscapes(model: str = "pspnet18", method: str = "sgs", backbo
         model=ModelConfig(name=model, backbone=backbone),
         data=DataConfig(name="cityscapes", batch_size=16, image_size=713, cutout=0),
         method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=0.01, momentum=0.9, weight_decay=1e-4, head_factor=10),
+        optimizer=replace(SGD, lr=0.01, weight_decay=1e-4, head_factor=10),
         schedule=ScheduleConfig(name="poly", power=0.9),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
+        scaling=replace(EVERY_5_EPOCHS, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=160),
         segmentation=SegmentationConfig(auxiliary=0.4, scale=(0.5, 2.0), rotation=10),
         budget=BudgetConfig(epochs=200, evaluate_every=10),
@@ -153,9 +145,9 @@ def segmentation_camvid(method: str = "sgs", backbone: Path | None = None) -> Tr
         model=ModelConfig(name="pspnet18", width=0.25, backbone=backbone),
         data=DataConfig(name="camvid", batch_size=8, cutout=0),
         method=MethodConfig(name=method),
-        optimizer=OptimizerConfig(name="sgd", lr=lr, momentum=0.9, weight_decay=1e-4, head_factor=head_factor),
+        optimizer=replace(SGD, lr=lr, weight_decay=1e-4, head_factor=head_factor),
         schedule=ScheduleConfig(name="poly", power=0.9),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
+        scaling=EVERY_5_EPOCHS,
         dyrep=DyRepGroup(interval=5, until=25, batches=2),
         budget=BudgetConfig(epochs=30, evaluate_every=5),
     )
@@ -188,7 +180,7 @@ def pose_mpii(model: str = "poseresnet18", method: str = "sgs", backbone: Path |
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="adam", lr=1e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="step", milestones=(90, 120), gamma=0.1),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2, drop_near=True),
+        scaling=replace(EVERY_5_EPOCHS, drop_near=True),
         dyrep=DyRepGroup(interval=5, until=100),
         budget=BudgetConfig(epochs=140, evaluate_every=5),
     )
@@ -203,7 +195,7 @@ def pose_lspet(model: str = "poseresnet18", method: str = "sgs", backbone: Path 
         method=MethodConfig(name=method),
         optimizer=OptimizerConfig(name="adam", lr=2e-3, weight_decay=0.0),
         schedule=ScheduleConfig(name="cosine", warmup_epochs=1),
-        scaling=ScalingConfig(apply="gradient", k=5, warmup=1, every=5, batches=2),
+        scaling=EVERY_5_EPOCHS,
         dyrep=DyRepGroup(interval=5, until=35, batches=2),
         budget=BudgetConfig(epochs=40, evaluate_every=5),
     )

@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map_only
 
 from spatialgrad.train.config import MachineConfig
 from spatialgrad.train.errors import ConfigError, TrainError
-from spatialgrad.train.memory_format import NARROW, unsafe_in_channels_last
+from spatialgrad.train.memory import NARROW, keeping_freed_memory, unsafe_in_channels_last, unsafe_with_branches
 from spatialgrad.utils.distributed import highest
 from spatialgrad.utils.modules import for_one_process
 
@@ -73,25 +73,27 @@ class Runtime:
         wanted, on_cpu = self.config.channels_last, self.device.type == "cpu"
         if self.shards or wanted is False:
             return  # torch does not shard kernels in this layout
-        unsafe = unsafe_in_channels_last(plain) if on_cpu else None
-        if wanted is True and unsafe is not None:
-            raise ConfigError(
-                f"--machine.channels-last: on CPUs, PyTorch corrupts memory in the gradient of {unsafe} in this format "
-                f"(a strided 1×1 kernel over fewer than {NARROW} channels); use "
-                "--machine.channels-last auto"
-            )
-        if wanted == "auto" and on_cpu:
-            self._channels_last = unsafe is None and not _unsafe_with_branches(plain)
+        if wanted is True:
+            unsafe = unsafe_in_channels_last(plain) if on_cpu else None
+            if unsafe is not None:
+                raise ConfigError(
+                    f"--machine.channels-last: on CPUs, PyTorch corrupts memory in the gradient of {unsafe} in this "
+                    f"format (a strided 1×1 kernel over fewer than {NARROW} channels); use "
+                    "--machine.channels-last auto"
+                )
+            self._channels_last = True
+        elif on_cpu:
+            self._channels_last = not unsafe_with_branches(plain)
         else:
-            full = self.config.precision in ("32-true", "64-true")
-            self._channels_last = wanted is True or (self.device.type == "cuda" and not full)
+            reduced = self.config.precision not in ("32-true", "64-true")
+            self._channels_last = self.device.type == "cuda" and reduced
 
     def place_(self, model: nn.Module) -> None:
         """Move a network to this process's device, in the precision and memory layout of the training."""
         self.precision.convert_module(model)
         model.to(self.device)
         if not self.shards:
-            if self.device.type == "cpu" and unsafe_in_channels_last(model):
+            if self.device.type == "cpu" and unsafe_in_channels_last(model) is not None:
                 self._channels_last = False  # branches that grew out of a wide kernel
             layout = torch.channels_last if self._channels_last else torch.contiguous_format
             model.to(memory_format=layout)  # type: ignore[call-overload]
@@ -167,14 +169,15 @@ class Runtime:
         return cast("T", value)
 
     @contextmanager
-    def lost_peer_as_error(self) -> Iterator[None]:
-        """Turn a failed exchange with another process into an error that says what happened.
+    def training(self) -> Iterator[None]:
+        """Keep freed memory on a CPU, and turn a failed exchange with another process into an error that says so.
 
         Raises:
             TrainError: If another process has ended, which says why itself.
         """
         try:
-            yield
+            with keeping_freed_memory() if self.device.type == "cpu" else nullcontext():
+                yield
         except RuntimeError as error:
             # gloo's errors have no class of their own, but name the file of gloo that they come from.
             if isinstance(error, TrainError) or not (isinstance(error, dist.DistError) or GLOO in str(error)):
@@ -216,28 +219,12 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _unsafe_with_branches(plain: nn.Module) -> bool:
-    """Whether a method may give a 3×3 kernel a 1×1 branch that is unsafe in the channels-last layout on a CPU."""
-    convolutions = [module for module in plain.modules() if isinstance(module, nn.Conv2d)]
-    strided = [conv for conv in convolutions if conv.kernel_size == (3, 3) and max(conv.stride) > 1]
-    return any(conv.in_channels // conv.groups < NARROW for conv in strided)
-
-
 def make_fabric(config: MachineConfig) -> Fabric:
     """Lightning's Fabric, which has not started any process yet.
 
     Raises:
         ConfigError: If this machine does not have what the config asks for.
     """
-    try:
-        return _make_fabric(config)
-    except ConfigError:
-        raise
-    except (RuntimeError, ValueError, MisconfigurationException) as error:
-        raise ConfigError(f"--machine: {error}") from error
-
-
-def _make_fabric(config: MachineConfig) -> Fabric:
     devices: int | str = config.devices
     nodes = config.nodes
     if dist.is_torchelastic_launched():
@@ -261,14 +248,17 @@ def _make_fabric(config: MachineConfig) -> Fabric:
     plugins: list[Any] = [_Double()] if double else []
     if devices == 1 and nodes == 1:
         plugins.append(_OneProcess())
-    return Fabric(
-        accelerator=config.accelerator,
-        devices=devices,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision=None if double else config.precision,
-        plugins=plugins,
-    )
+    try:
+        return Fabric(
+            accelerator=config.accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=None if double else config.precision,
+            plugins=plugins,
+        )
+    except (RuntimeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"--machine: {error}") from error
 
 
 def _check_devices(devices: int, accelerator: str) -> None:

@@ -42,17 +42,14 @@ class Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            self._handle_in_worker(number)
+            # In a process that loads images, which has inherited this handler and must survive Ctrl-C.
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
         elif self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         else:
             self.signal = self.signal or number
-
-    def _handle_in_worker(self, number: int) -> None:
-        """In a process that loads images, which has inherited this handler and must survive Ctrl-C."""
-        if number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
 
 
 def describe_signal(number: int) -> str:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from spatialgrad.models.resnet_encoder import EncoderWeightsError, load_encoder_
 from spatialgrad.reparam import LayerScales
 from spatialgrad.reparam.repopt.scales import scales_of_state
 from spatialgrad.train.config import TrainConfig
@@ -101,18 +100,6 @@ def read_scales(path: Path) -> dict[str, LayerScales]:
     if method != "repopt-search":
         raise ConfigError(f"--repopt.scales: {path} was trained with {method}, not with repopt-search")
     return scales_of_state(_checkpoint(run, "--repopt.scales")["model"])
-
-
-def load_backbone_(model: nn.Module, path: Path, state: Mapping[str, Tensor]) -> None:
-    """Load the weights that `read_backbone` read from `path` into a network, in place.
-
-    Raises:
-        ConfigError: If they do not fit.
-    """
-    try:
-        load_encoder_(model, state, source=str(path))
-    except EncoderWeightsError as error:
-        raise ConfigError(f"--model.backbone: {error}") from error
 
 
 def _checkpoint(run: Run, flag: str) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from spatialgrad.train import ConfigError, DivergedError, Run, load_model
+from spatialgrad.train import DivergedError, Run, load_model
 from spatialgrad.train.jsonfiles import read_lines
 from spatialgrad.train.methods.lemma import kernel_distance
 from spatialgrad.train.tasks.classification import Classification
-from support.training import codes, exit_code_of_training, quietly, start_ranks, tiny
+from support.training import quietly, tiny
 
 DOUBLE = {"machine": {"precision": "64-true"}, "optimizer": {"lr": 0.01}}
 
@@ -61,26 +61,6 @@ def test_a_branched_network_that_diverges(tmp_path, monkeypatch):
     monkeypatch.setattr(Classification, "loss", spoilt)
     with pytest.raises(DivergedError, match="the loss of the branched network became non-finite at step 2"):
         run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ({"optimizer": {"name": "adam"}}, "--optimizer.name must be sgd with --method lemma, got 'adam'"),
-        ({"optimizer": {"clip_norm": 1.0}}, "--optimizer.clip-norm cannot be set with --method lemma"),
-        (
-            {"machine": {"precision": "bf16-mixed"}},
-            "--machine.precision must be 32-true or 64-true",
-        ),
-    ],
-)
-def test_what_the_lemma_does_not_cover(groups, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        tiny(tmp_path, "lemma", **groups)
-
-
-def test_two_processes_are_refused(tmp_path):
-    assert codes(start_ranks(tiny(tmp_path, "lemma"), exit_code_of_training)) == [2, 2]
 
 
 def test_distance():

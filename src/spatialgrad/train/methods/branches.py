@@ -31,17 +31,20 @@ class Branched(Method):
     """Replaces every suitable convolution by a block with branches for the whole training."""
 
     merges = True
-    block: ClassVar[reparam.Reparameterization]
+    block: reparam.Reparameterization
+    preserve: ClassVar[bool | None] = None
+    """As that of `reparameterize_`."""
 
     def prepare_(self, model: nn.Module) -> None:
         """Insert the blocks."""
         try:
-            reparam.reparameterize_(model, self.block)
+            reparam.reparameterize_(model, self.block, preserve=self.preserve)
         except reparam.UnsupportedLayerError:
             if self.input_size is None:
                 raise
             # Nothing has changed yet: observe a forward pass that cannot be traced. Other reasons are raised again.
-            reparam.reparameterize_(model, self.block, example_inputs=torch.zeros(1, *self.input_size))
+            images = torch.zeros(1, *self.input_size)
+            reparam.reparameterize_(model, self.block, preserve=self.preserve, example_inputs=images)
 
     @classmethod
     def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
@@ -50,7 +53,7 @@ class Branched(Method):
         method = cls(TrainConfig())
         method.input_size = input_size
         method.prepare_(trained)
-        return Participation(reasons=branch_reasons(model, trained, cls.block), trained=trained)
+        return Participation(reasons=branch_reasons(model, trained, method.block), trained=trained)
 
 
 class ACB(Branched):

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.reparam import LayerScales, RepOpt, RepOptScaling, reparameterize_
+from spatialgrad.reparam import LayerScales, RepOpt, RepOptScaling
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.methods.base import Method, Participation
-from spatialgrad.train.methods.branches import branch_reasons
+from spatialgrad.train.methods.branches import Branched
 
 
-class RepOptSearch(Method):
+class RepOptSearch(Branched):
     """The search: every 3×3 convolution is a sum of branches with trainable scales."""
 
-    merges = True
+    preserve = False
 
-    def prepare_(self, model: nn.Module) -> None:
-        """Insert the blocks."""
-        reparameterize_(model, RepOpt(initial=self.config.repopt.initial), preserve=False)
-
-    @classmethod
-    def participation(cls, model: nn.Module, input_size: tuple[int, ...]) -> Participation:
-        """The convolutions that become blocks."""
-        trained = copy.deepcopy(model)
-        cls(TrainConfig()).prepare_(trained)
-        return Participation(reasons=branch_reasons(model, trained, RepOpt()), trained=trained)
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.block = RepOpt(initial=config.repopt.initial)
 
 
 class RepOptTarget(Method):

@@ -1,4 +1,4 @@
-"""Freed memory that a process keeps for its next tensors."""
+"""Memory of a training on a CPU: freed memory that the process keeps, and layouts that PyTorch cannot train in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from torch import nn
+
+NARROW = 16
+"""Largest number of channels that oneDNN's 1×1 kernels process at a time, on any processor."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`."""
 NEVER, LARGEST = -1, 2**31 - 1
@@ -50,3 +54,26 @@ def _glibc() -> ctypes.CDLL | None:
         return None
     functions = ("gnu_get_libc_version", "mallopt", "malloc_trim")
     return libc if all(hasattr(libc, name) for name in functions) else None
+
+
+def unsafe_in_channels_last(model: nn.Module) -> str | None:
+    """The name of a convolution that is not safe to train in the channels-last format on a CPU; None if all are.
+
+    In the weight gradient of 1×1 kernels that stride over few channels, oneDNN writes beyond the end of a buffer
+    (https://github.com/uxlfoundation/oneDNN/issues/6035): wrong values, a hang or a crash, depending on the processor
+    and the number of threads.
+    """
+    return _strided_over_few_channels(model, (1, 1))
+
+
+def unsafe_with_branches(plain: nn.Module) -> bool:
+    """Whether that may happen once a method has given the 3×3 kernels of a network 1×1 branches."""
+    return any(_strided_over_few_channels(plain, size) is not None for size in ((1, 1), (3, 3)))
+
+
+def _strided_over_few_channels(model: nn.Module, kernel_size: tuple[int, int]) -> str | None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Conv2d) and module.kernel_size == kernel_size and max(module.stride) > 1:
+            if module.in_channels // module.groups < NARROW:
+                return str(name)
+    return None

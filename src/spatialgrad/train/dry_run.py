@@ -1,27 +1,44 @@
-"""How long an epoch takes on this machine, from a few of its steps; nothing is written."""
+"""Whether a training can start, and how long an epoch of it takes; nothing is written."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
 import torch
 
-from spatialgrad.train.config import TrainConfig
-from spatialgrad.train.freed_memory import keeping_freed_memory
-from spatialgrad.train.learner import Learner
-from spatialgrad.train.runtime import Runtime
-from spatialgrad.train.start_weights import read_start_weights
+from spatialgrad.train.config import MachineConfig, TrainConfig
+from spatialgrad.train.learner import build_learner
+from spatialgrad.train.runtime import Runtime, make_fabric
 from spatialgrad.train.tasks import find_task
 
 SKIPPED, MEASURED = 2, 8
 """Number of batches that are not timed, because they allocate memory, and of those that are."""
 LONGEST = 10.0
 """No further batch is timed after so many seconds."""
+
+
+def check_training(config: TrainConfig, *, processes: int = 1) -> None:
+    """Raise what `train` would raise before its first step: everything is built, on the CPU, and nothing is written.
+
+    Args:
+        config: Of a new run.
+        processes: Number of processes that will train it.
+
+    Raises:
+        TrainError: If the training cannot start.
+        DataError: If the data set is missing or damaged.
+    """
+    if processes == 1:
+        make_fabric(config.machine)
+    # A graphics processor would be occupied for as long as this process lives.
+    runtime = Runtime(MachineConfig(accelerator="cpu"))
+    task = find_task(config.task)(config, runtime.device)
+    task.steps_per_epoch(processes)
+    build_learner(config, runtime, task, _ignore, is_new=True)
 
 
 def estimate_epoch(config: TrainConfig) -> float:
@@ -35,9 +52,9 @@ def estimate_epoch(config: TrainConfig) -> float:
         DataError: If the data set is missing or damaged.
     """
     runtime = Runtime(config.machine)
-    with keeping_freed_memory() if runtime.device.type == "cpu" else nullcontext():
+    with runtime.training():
         task = find_task(config.task)(config, runtime.device)
-        learner = Learner(config, runtime, task, read_start_weights(config, lambda text: None))
+        learner = build_learner(config, runtime, task, _ignore, is_new=True)
         learner.start()
         start = time.perf_counter()
         learner.before_epoch(config.scaling.warmup)
@@ -63,3 +80,7 @@ def _seconds(batches: Iterable[Any], use: Callable[[Any], Any], number: int) -> 
         if now - begin > LONGEST:
             break
     return seconds[0] + (number - 1) * statistics.median(seconds[SKIPPED:] or seconds)
+
+
+def _ignore(message: str) -> None:
+    """For what the training itself will report."""
