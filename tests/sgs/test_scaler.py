@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from spatialgrad.sgs.scaler import check_settings
+from spatialgrad.sgs.settings import Settings
 from support.common import TinyNet, batches, same_weights, train_
 from support.scaling import build, images, train
 
@@ -222,7 +222,7 @@ class TestSettings:
         ],
     )
     def test_invalid_settings_are_refused_also_without_a_model(self, settings, message):
-        for use in (build, check_settings):
+        for use in (build, Settings):
             with pytest.raises(ValueError, match=message):
                 use(**settings)
 
@@ -230,8 +230,7 @@ class TestSettings:
         with pytest.raises(ValueError, match="Invalid apply: 'weights'; choose from"):
             build(apply="weights")
         with pytest.raises(TypeError, match="unexpected keyword argument 'dependence'"):
-            check_settings(dependence="autocorrelation")
-        measured, live = check_settings(k=3, live=True, include=None)
-        assert (measured.k, live) == (3, Live())
+            Settings(dependence="autocorrelation")
+        assert Settings(k=3, live=True).schedule == Live()
         with pytest.raises(ValueError, match="no convolution to scale"):
             build(nn.Sequential(nn.Linear(2, 2)))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
-from spatialgrad.sgs import step_hook
+from spatialgrad.sgs import no_effect
 from support.common import same_matrices
 from support.scaling import build, images, small_net, train
 
@@ -141,7 +141,7 @@ class TestNoEffect:
         train(model, another, steps=8)  # once is enough: warnings are errors here
 
     def test_gradients_that_only_pile_up_are_noticed_too_but_not_accumulation(self, monkeypatch):
-        monkeypatch.setattr(step_hook, "PATIENCE", 7)
+        monkeypatch.setattr(no_effect, "PATIENCE", 7)
         model, optimizer, _ = build(scalings={"0": G})
         for step in range(30):
             model(images()).sum().backward()
@@ -164,7 +164,7 @@ class TestNoEffect:
         ],
     )
     def test_steps_without_any_update(self, settings, use, warns, monkeypatch):
-        monkeypatch.setattr(step_hook, "PATIENCE", 5)
+        monkeypatch.setattr(no_effect, "PATIENCE", 5)
         model, optimizer, sgs = build(**settings)
         use(sgs)
         train(model, optimizer, steps=4)

@@ -96,9 +96,9 @@ def accumulating(model, optimizer, data):
 def with_closure(model, optimizer, data, by_keyword=False):
     for batch in data:
 
-        def closure(batch=batch):
+        def closure(x=batch[0].to(model.first.weight), y=batch[1]):
             optimizer.zero_grad()
-            loss = loss_of(model, batch)
+            loss = loss_of(model, (x, y))
             loss.backward()
             return loss
 
@@ -205,9 +205,16 @@ WAYS = {
     "accumulation": Way(train=accumulating),
     "closure": Way(train=with_closure),
     "closure-by-keyword": Way(train=partial(with_closure, by_keyword=True)),
-    "lbfgs": Way(train=with_closure, optimizer=torch.optim.LBFGS, settings={"lr": 0.05, "max_iter": 4}),
+    # In float64: it divides by differences of gradients, which magnifies rounding.
+    "lbfgs": Way(
+        train=with_closure,
+        model=lambda: TinyNet().double(),
+        optimizer=torch.optim.LBFGS,
+        settings={"lr": 0.05, "max_iter": 4},
+    ),
     "lbfgs-line-search": Way(
         train=with_closure,
+        model=lambda: TinyNet().double(),
         optimizer=torch.optim.LBFGS,
         settings={"lr": 0.1, "max_iter": 3, "line_search_fn": "strong_wolfe"},
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,57 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayers
-from spatialgrad.sgs.measure import Measurement, Settings, hook_of_a_copy
+from spatialgrad.sgs.layers import ScaledLayers
+from spatialgrad.sgs.measure import CopiedWithoutEffect, Measurement
+from spatialgrad.sgs.no_effect import NoEffectWarning
+from spatialgrad.sgs.settings import Live, Settings
 from spatialgrad.utils.modules import EagerMode
-from spatialgrad.utils.text import is_count
-
-
-@dataclass(frozen=True, kw_only=True)
-class Live:
-    """When scalings are updated from the training's own forward passes, in steps of the optimizer.
-
-    The defaults fit trainings of any length: the first updates come soon, when maps still change quickly, and then as
-    often as the paper's (`Live.paper`).
-    """
-
-    at: tuple[int, ...] = (100, 200, 400, 800, 1600)
-    """Numbers of steps after which the first updates begin, in ascending order."""
-    every: int = 5 * 391
-    """Number of steps between two updates after these."""
-    batches: int = 2
-    """Steps whose forward passes give the ranges, and as many again that are counted. With gradient accumulation, or
-    with a closure that is evaluated several times, all passes of a step take part."""
-
-    @classmethod
-    def paper(cls) -> Live:
-        """Return the schedule of the paper's CIFAR-100 experiments (its appendix).
-
-        A warm-up of 1 epoch, then an update every 5 epochs with 2 batches; an epoch has ⌈50,000 / 128⌉ = 391 steps.
-        """
-        return cls(at=(391, 5 * 391), every=5 * 391, batches=2)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.at, tuple) or not self.at or not all(map(is_count, self.at)):
-            raise ValueError(f"Invalid at: {self.at!r}; it must be a tuple of steps, such as (100, 200, 400).")
-        for name in ("every", "batches"):
-            if not (is_count(value := getattr(self, name)) and value >= 1):
-                raise ValueError(f"Invalid {name}: {value!r}; it must be a positive integer.")
-        gaps = [after - before for before, after in zip(self.at, self.at[1:], strict=False)] + [self.every]
-        if min(gaps) < 2 * self.batches:
-            raise ValueError(
-                f"Invalid schedule: an update takes {2 * self.batches} steps (twice batches={self.batches}), but "
-                f"at={self.at} and every={self.every} leave only {min(gaps)} between two updates."
-            )
-
-    def due(self, step: int) -> bool:
-        """Return whether an update begins after this number of steps."""
-        return step == self.next_update(step - 1)
-
-    def next_update(self, step: int) -> int:
-        """Return the number of steps after which the next update begins, given the number so far."""
-        later = [start for start in self.at if start > step]
-        return later[0] if later else step + self.every - (step - self.at[-1]) % self.every
 
 
 class LiveUpdate:
@@ -158,7 +111,7 @@ class LiveUpdate:
         self._eager.start()
 
 
-class _StopOnError:
+class _StopOnError(CopiedWithoutEffect):
     """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager."""
 
     def __init__(self, update: LiveUpdate) -> None:
@@ -167,6 +120,3 @@ class _StopOnError:
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         if sys.exc_info()[0] is not None:
             self._update.stop()
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return hook_of_a_copy, ()

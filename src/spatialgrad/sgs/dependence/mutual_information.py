@@ -89,14 +89,8 @@ class MutualInformation(TwoPassEstimator):
 
     def _observe_pairs(self, maps: Tensor) -> None:
         low, high = (limit.to(maps.dtype) for limit in (self.low, self.high))
-        shape = (*maps.shape[:2], *self.window.padded_size(maps.shape[2:]))
-        levels = torch.empty(shape, dtype=torch.uint8, device=maps.device)
-        start = 0
-        for block in blocks(maps):
-            quantized = quantize(self.window.pad(block), low, high, self.counts.shape[-1])
-            levels[start : start + len(block)] = quantized
-            start += len(block)
-        count_pairs_(self.counts, levels, self.window.displacements)
+        levels = [quantize(self.window.pad(block), low, high, self.counts.shape[-1]).byte() for block in blocks(maps)]
+        count_pairs_(self.counts, torch.cat(levels), self.window.displacements)
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size)."""
