@@ -239,9 +239,9 @@ class SpatialGradientScaling:
         with ``warmup=1, every=5``, updates come before epochs 1, 5, 10, 15, …
         """
         self._progress.scheduled = True
-        if self.measure is None or self.live is not None or epoch < self.warmup:
+        if self.measure is None or self.live is not None:
             return False
-        return epoch == self.warmup or epoch % self.every == 0
+        return epoch == self.warmup or (epoch > self.warmup and epoch % self.every == 0)
 
     def update(
         self, data: Any, batches: int | None = None, *, forward: Forward | None = None, seed: int | None = None

@@ -13,6 +13,9 @@ from torch import Tensor
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.utils.distributed import Reduction
 
+FEW_CHANNELS = 32
+"""Reductions over the pixels of channels_last maps with fewer channels take longer than a copy in another layout."""
+
 DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
 
@@ -93,6 +96,8 @@ class TwoPassEstimator(Estimator):
         self.num_pixels += len(maps) * math.prod(self.window.padded_size(maps.shape[2:]))
         # Pixels first, then samples: over both at once, small maps take up to 4 times as long.
         pixels = maps.flatten(2)
+        if self.channels < FEW_CHANNELS:
+            pixels = pixels.contiguous()
         low, high = pixels.amin(2).amin(0).to(self.low), pixels.amax(2).amax(0).to(self.high)
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
         # A minimum over processes need not preserve NaN.

@@ -124,7 +124,7 @@ def _pair_indices(
     base = torch.arange(channels, device=levels.device, dtype=dtype) * num_levels**2
     base = base.view(1, -1, *(1,) * (levels.dim() - 2))
     for block in blocks(levels, block_size):
-        there = block.to(dtype, memory_format=torch.contiguous_format)  # so that no displacement copies to flatten
+        there = block.to(dtype)
         here = there * num_levels + base
         for row, offset in enumerate(displacements):
             yield row, (shifted_pair(here, offset)[0] + shifted_pair(there, offset)[1]).flatten()

@@ -89,8 +89,18 @@ class MutualInformation(TwoPassEstimator):
 
     def _observe_pairs(self, maps: Tensor) -> None:
         low, high = (limit.to(maps.dtype) for limit in (self.low, self.high))
-        levels = [quantize(self.window.pad(block), low, high, self.counts.shape[-1]).byte() for block in blocks(maps)]
-        count_pairs_(self.counts, torch.cat(levels), self.window.displacements)
+        window, bins = self.window, self.counts.shape[-1]
+        # Padding with the level of a zero takes less than quantizing padded maps.
+        zero = quantize(maps.new_zeros(1, maps.shape[1], *(1,) * window.num_dims), low, high, bins).byte()
+        levels = zero.expand(*maps.shape[:2], *window.padded_size(maps.shape[2:])).contiguous()
+        inside = levels
+        if window.padding_mode == "zeros":
+            inside = window.inside(levels, maps.shape[2:])
+        else:
+            maps = window.pad(maps)
+        for part, block in zip(blocks(inside), blocks(maps), strict=True):
+            part.copy_(quantize(block, low, high, bins))
+        count_pairs_(self.counts, levels, window.displacements)
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size)."""
