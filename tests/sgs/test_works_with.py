@@ -96,9 +96,9 @@ def accumulating(model, optimizer, data):
 def with_closure(model, optimizer, data, by_keyword=False):
     for batch in data:
 
-        def closure(x=batch[0].to(model.first.weight), y=batch[1]):
+        def closure(batch=batch):
             optimizer.zero_grad()
-            loss = loss_of(model, (x, y))
+            loss = loss_of(model, (batch[0].to(model.first.weight), batch[1]))
             loss.backward()
             return loss
 

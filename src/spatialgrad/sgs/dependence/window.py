@@ -112,7 +112,9 @@ class Window:
     def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
         """Return the view of padded maps that lies inside of the padding, given the maps' own spatial size."""
         starts = [before for before, _ in self.padding]
-        return padded[(..., *(slice(start, start + side) for start, side in zip(starts, size, strict=True)))]
+        for dim, (start, side) in enumerate(zip(starts, size, strict=True), start=2):
+            padded = padded.narrow(dim, start, side)
+        return padded
 
     def fits(self, size: Sequence[int]) -> bool:
         """Return whether maps of this spatial size have a pair of pixels for every displacement."""
