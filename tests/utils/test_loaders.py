@@ -132,14 +132,11 @@ def test_how_many_batches(data, batches, number):
     assert len(taken(data(), batches)) == number
 
 
-def test_loaders_side_by_side():
+def test_loaders_side_by_side_and_nested_batches():
     shuffled = {"a": DataLoader(Noisy(), 4, shuffle=True), "b": DataLoader(torch.arange(6.0), 2)}
     first, again = taken(shuffled, 2), taken(shuffled, 2)
     assert [batch["b"].tolist() for batch in first] == [[0, 1], [2, 3]]
     assert all(torch.equal(x["a"][0], y["a"][0]) for x, y in zip(first, again, strict=True))
-
-
-def test_move_to_reaches_nested_tensors():
     moved = move_to({"x": [torch.zeros(2), "name"], "y": (torch.ones(1), 3)}, torch.device("meta"))
     assert moved["x"][0].device.type == moved["y"][0].device.type == "meta"
     assert (moved["x"][1], moved["y"][1]) == ("name", 3)

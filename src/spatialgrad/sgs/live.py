@@ -12,14 +12,16 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from spatialgrad.sgs.layers import ScaledLayers
-from spatialgrad.sgs.measure import CopiedWithoutEffect, Measurement
+from spatialgrad.sgs.measure import Hook, Measurement
 from spatialgrad.sgs.no_effect import NoEffectWarning
 from spatialgrad.sgs.settings import Live, Settings
 from spatialgrad.utils.modules import EagerMode
 
 
-class LiveUpdate:
+class LiveUpdate(Hook):
     """Counts the steps of one optimizer, and measures the layers that it trains when an update is due.
+
+    During an update, it is a hook of the model: a forward pass that raises ends the update.
 
     Attributes:
         step: Number of steps so far.
@@ -36,6 +38,11 @@ class LiveUpdate:
         # Compiled code does not see new hooks.
         self._eager = EagerMode()
         self._begin_if_due()
+
+    def __call__(self, *call: Any) -> None:
+        """End the update if the forward pass has raised: compiled code must not stay eager."""
+        if sys.exc_info()[0] is not None:
+            self.stop()
 
     @property
     def updating(self) -> bool:
@@ -107,16 +114,5 @@ class LiveUpdate:
         self._layers.select()
         self._measurement = Measurement(self._layers.of(self._optimizer), self._settings, training_only=True)
         self._handles = [observer.register() for observer in self._measurement.observers]
-        self._handles.append(self._model.register_forward_hook(_StopOnError(self), always_call=True))
+        self._handles.append(self._model.register_forward_hook(self, always_call=True))
         self._eager.start()
-
-
-class _StopOnError(CopiedWithoutEffect):
-    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager."""
-
-    def __init__(self, update: LiveUpdate) -> None:
-        self._update = update
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if sys.exc_info()[0] is not None:
-            self._update.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, cast
 
@@ -41,22 +41,17 @@ _REASONS = _NOT_CALLED, _IS_SMALL, _NOT_FINITE, _CONSTANT = (
 )
 
 
-class CopiedWithoutEffect:
-    """A hook that a copied or pickled module, such as an exponential moving average, gets without effect."""
+class Hook:
+    """A forward hook without effect, which copies of a module get in place of ours, such as its moving average."""
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return _hook_without_effect, ()
+    def __call__(self, *args: Any) -> None:
+        """Do nothing."""
 
-
-def _hook_without_effect() -> Callable[..., None]:
-    return _do_nothing
-
-
-def _do_nothing(*_: object) -> None:
-    pass
+    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
+        return Hook, ()
 
 
-class Observer(CopiedWithoutEffect):
+class Observer(Hook):
     """A forward pre-hook that passes the inputs of one convolution to an estimator.
 
     With `training_only`, these are calls in training mode, with gradients enabled, of a weight that is trained. The
@@ -79,8 +74,9 @@ class Observer(CopiedWithoutEffect):
         self.status, self.too_small, self.dropped = _UNSEEN, False, False
         self._without_gradient = 0
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, *call: Any) -> None:
         """Observe the input of a call."""
+        module, args, kwargs = call
         if module is not self._module or self.dropped:
             return
         if self._training_only and not (module.training and self._is_first_with_gradient(module)):
