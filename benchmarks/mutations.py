@@ -147,7 +147,7 @@ MUTATIONS = (
         "sgs/dependence/autocorrelation.py",
         "counts[row] += torch.stack",
         "counts[row] = torch.stack",
-        ("sgs/dependence/test_autocorrelation.py",),
+        ("sgs/dependence/test_estimator.py",),
     ),
     Mutation(
         "padding does not belong to the range of a channel",
