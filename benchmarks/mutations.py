@@ -259,10 +259,10 @@ MUTATIONS = (
     ),
     Mutation(
         "the centre of an even kernel is the other one",
-        "reparam/kernels.py",
+        "reparam/fold.py",
         "(kernel_size[0] - 1) // 2, (kernel_size[1] - 1) // 2",
         "kernel_size[0] // 2, kernel_size[1] // 2",
-        ("reparam/test_kernels.py", "reparam/test_geometry.py", "reparam/test_merging.py"),
+        ("reparam/test_fold.py", "reparam/test_geometry.py", "reparam/test_merging.py"),
     ),
     # Models and data
     Mutation(

@@ -5,7 +5,17 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from spatialgrad.data.augment import IMAGENET, Augmentation, Draws, augment, cut_out_, draw, normalize, shifted_crop
+from spatialgrad.data.augment import (
+    IMAGENET,
+    Augmentation,
+    Draws,
+    augment,
+    constant,
+    cut_out_,
+    draw,
+    normalize,
+    shifted_crop,
+)
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 # Exact in binary, so that a jitter or a crop alone can be read back from the result.
@@ -25,14 +35,9 @@ def test_normalize():
     images = _images()
     expected = (images.double() / 255 - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]
     torch.testing.assert_close(normalize(images, MEAN, STD), expected.float())
-    torch.testing.assert_close(normalize(images.float() / 255, MEAN, STD), expected.float())
-
-
-def test_normalize_leaves_its_input_alone():
-    pixels = torch.rand(2, 3, 4, 4)
-    before = pixels.clone()
-    normalize(pixels, MEAN, STD)
-    assert torch.equal(pixels, before)
+    pixels = images.float() / 255
+    torch.testing.assert_close(normalize(pixels, MEAN, STD), expected.float())
+    assert torch.equal(pixels, images.float() / 255)
 
 
 def test_nothing_to_do_is_only_normalized():
@@ -66,15 +71,6 @@ def test_crops_and_flips_are_uniform():
     assert (columns - expected).abs().max() < 6 * expected.max().sqrt()
 
 
-def test_flip_mirrors_left_and_right():
-    images = _images()
-    batch = augment(images, Augmentation(flip=True), _draws(), **PLAIN)
-    mirrored = _draws().uniform[:, 2] < 0.5
-    assert 0 < mirrored.sum() < 16
-    for image, result, is_mirrored in zip(images.float() / 255, batch, mirrored, strict=True):
-        torch.testing.assert_close(result, image.flip(2) if is_mirrored else image)
-
-
 def test_cutout_is_a_square_around_a_centre_and_stops_at_the_border():
     batch = torch.ones(3, 2, 32, 32)
     cut_out_(batch, 16, torch.tensor([0.0, 0.5, 0.99]), torch.tensor([0.5, 0.5, 0.0]))
@@ -99,7 +95,7 @@ def _one(pixel, config, **columns):
 
 
 @pytest.mark.parametrize("field", ["brightness", "contrast", "saturation"])
-@pytest.mark.parametrize("u", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("u", [0.0, 0.9])
 def test_colour_jitter_agrees_with_pillow(field, u):
     image = Image.fromarray(_images(1, 16)[0].permute(1, 2, 0).numpy())
     enhancer = {
@@ -182,6 +178,5 @@ def test_a_config_that_makes_no_sense_is_refused(fields, message):
         Augmentation(**fields)
 
 
-def test_draws_of_another_batch_are_refused():
-    with pytest.raises(ValueError, match="8 rows of random numbers for 16 images"):
-        augment(_images(), Augmentation(), _draws(8), mean=MEAN, std=STD)
+def test_means_are_moved_to_a_device_once():
+    assert constant((0.5, 0.4), torch.device("cpu")) is constant((0.5, 0.4), torch.device("cpu"))

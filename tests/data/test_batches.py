@@ -23,7 +23,7 @@ from spatialgrad.data import (
     steps_per_epoch,
     train_batches,
 )
-from spatialgrad.data.batches import batch_bounds, count_workers, epoch_order, rank_bounds
+from spatialgrad.data.batches import Pass, batch_bounds, count_workers, epoch_order, rank_bounds
 from spatialgrad.data.pose import PoseAugmentation
 from spatialgrad.data.rng import generator_for
 from spatialgrad.data.warp import Geometry
@@ -110,17 +110,6 @@ def test_images_keep_their_labels():
     assert [number % 7 for number in _numbers(batches)] == torch.cat([labels for _, labels in batches]).tolist()
 
 
-@pytest.mark.parametrize("kind", ["memory", "folder"])
-def test_batches_are_float32_and_int64_of_the_right_shape(kind, datasets):
-    dataset = datasets[kind]
-    size = dataset.image_size
-    batches = train_batches(dataset, 8, seed=0, epoch=0, augmentation=_augmentation(dataset))
-    assert len(batches) == steps_per_epoch(dataset, 8) == len(list(batches))
-    images, labels = next(iter(batches))
-    assert (images.shape, images.dtype) == ((8, 3, size, size), torch.float32)
-    assert (labels.shape, labels.dtype) == ((8,), torch.int64)
-
-
 def test_the_same_seed_and_epoch_give_the_same_batches(dataset):
     batches = train_batches(dataset, 8, seed=3, epoch=4, augmentation=_augmentation(dataset))
     first = list(batches)
@@ -134,40 +123,47 @@ def test_the_same_seed_and_epoch_give_the_same_batches(dataset):
     assert not _same(first, _epoch(dataset, seed=4))
 
 
-@pytest.mark.parametrize("start", [0, 1, 2, -1])
-def test_an_epoch_can_be_entered_at_any_batch(dataset, start):
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_image_is_augmented_anew_for_every_seed_epoch_and_index(kind, datasets):
+    def read(seed, epoch):
+        run = Pass(split="train", training=True, augmentation=_augmentation(datasets[kind]), seed=seed, epoch=epoch)
+        return datasets[kind].read(run, torch.tensor([5, 5, 6]))[0]
+
+    first, again, other = read(1, 2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    for seed, epoch in ((2, 2), (1, 3)):
+        assert not torch.equal(first, read(seed, epoch)[0])
+
+
+def test_an_epoch_can_be_entered_at_any_batch(dataset):
     whole = _epoch(dataset)
-    start = start % (len(whole) + 1)
-    rest = train_batches(dataset, 8, seed=3, epoch=4, augmentation=_augmentation(dataset), start=start)
-    assert len(rest) == len(whole) - start
-    assert _same(list(rest), whole[start:])
+    assert steps_per_epoch(dataset, 8) == len(whole)
+    for start in (1, len(whole)):
+        rest = train_batches(dataset, 8, seed=3, epoch=4, augmentation=_augmentation(dataset), start=start)
+        assert len(rest) == len(whole) - start
+        assert _same(list(rest), whole[start:])
 
 
-@pytest.mark.parametrize(("world_size", "drop_last"), [(2, False), (2, True), (4, True)])
-def test_ranks_together_see_what_one_process_sees(dataset, world_size, drop_last):
-    alone = _epoch(dataset, drop_last=drop_last)
-    ranks = [_epoch(dataset, rank=rank, world_size=world_size, drop_last=drop_last) for rank in range(world_size)]
-    together = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*ranks, strict=True)]
-    assert _same(alone, together)
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_the_ranks_of_an_epoch_are_disjoint_and_complete(world_size):
-    ranks = [_epoch(_memory(), augmentation=None, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert len({len(batches) for batches in ranks}) == 1
-    assert sorted(number for batches in ranks for number in _numbers(batches)) == list(range(103))
+def test_ranks_together_see_what_one_process_sees(dataset):
+    for world_size, drop_last in ((2, False), (4, True)):
+        alone = _epoch(dataset, drop_last=drop_last)
+        ranks = [_epoch(dataset, rank=rank, world_size=world_size, drop_last=drop_last) for rank in range(world_size)]
+        together = [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in zip(*ranks, strict=True)]
+        assert _same(alone, together)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("kind", ["folder", "camvid", "cityscapes", "lspet"])
 def test_the_number_of_workers_changes_nothing(kind, datasets):
     dataset = datasets[kind]
-    loader, augmentation = Loader(dataset, workers=3), _augmentation(dataset)
+    loader, augmentation, state = Loader(dataset, workers=3), _augmentation(dataset), torch.get_rng_state()
     for epoch, start in ((4, 0), (5, 1), (4, 0)):
         found = loader.train_batches(8, seed=3, epoch=epoch, augmentation=augmentation, start=start)
         assert _same(list(found), _epoch(dataset, epoch=epoch)[start:])
         assert _same(list(loader.eval_batches(4)), list(eval_batches(dataset, 4)))
     assert _same(list(loader.train_batches(8, seed=3, epoch=4)), _epoch(dataset, augmentation=None))
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_workers_start_once_and_serve_all_epochs(folder):
@@ -247,38 +243,31 @@ def test_another_process_resumes_with_the_same_batches(folder):
     """As after a restart: a new interpreter, another number of workers, and a start in mid-epoch."""
     tree = str(folder.train.files.root)
     code = f"""
-import hashlib
+import hashlib, sys
 from spatialgrad.data import Augmentation, load_dataset, train_batches
 {inspect.getsource(_digest_of_the_middle)}
+data = load_dataset("fashion-mnist-mini", image_size=32)
+next(iter(train_batches(data, 8, seed=0, epoch=0, augmentation=data.augmentation)))
+print([name for name in ("PIL", "pooch", "rich", "scipy", "torchvision") if name in sys.modules])
 print(_digest_of_the_middle({tree!r}, start=2, workers=2))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == _digest_of_the_middle(tree)
+    imported, digest = run.stdout.splitlines()
+    assert digest == _digest_of_the_middle(tree)
+    assert imported == "[]", "the shipped images need torch and numpy only"
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_evaluation_sees_every_image_once_in_order_and_unchanged(world_size):
-    data = _memory()
-    ranks = [list(eval_batches(data, 8, rank=rank, world_size=world_size)) for rank in range(world_size)]
-    assert [len(batches) for batches in ranks] == [
-        len(eval_batches(data, 8, rank=rank, world_size=world_size)) for rank in range(world_size)
-    ]
-    assert sorted(number for batches in ranks for number in _numbers(batches)) == list(range(103))
+@pytest.mark.parametrize(("world_size", "count"), [(1, 103), (2, 103), (4, 3)])
+def test_evaluation_sees_every_image_once_in_order_and_unchanged(world_size, count):
+    data = _memory(count)
+    ranks = [eval_batches(data, 8, rank=rank, world_size=world_size) for rank in range(world_size)]
+    assert all(len(batches) == len(list(batches)) for batches in ranks)
+    assert all(len(labels) for batches in ranks for _, labels in batches)
+    assert sorted(number for batches in ranks for number in _numbers(batches)) == list(range(count))
     if world_size == 1:
         assert _numbers(ranks[0]) == list(range(103))
-    images, _ = ranks[0][1]
-    torch.testing.assert_close(images[:1], data.test.images[8:9] / 255)
-
-
-def test_more_ranks_than_images_left_give_no_empty_evaluation_batch():
-    data = _memory(count=3)
-    sizes = [len(labels) for rank in range(4) for _, labels in eval_batches(data, 8, rank=rank, world_size=4)]
-    assert sizes == [1, 1, 1]
-
-
-def test_evaluation_can_be_on_the_training_images(folder):
-    labels = torch.cat([labels for _, labels in eval_batches(folder, 4, split="train")])
-    assert torch.equal(labels, folder.train.labels)
+        images, _ = list(eval_batches(data, 8, split="train"))[1]
+        torch.testing.assert_close(images, data.train.images[8:16] / 255)
 
 
 def test_a_data_set_on_another_device_makes_batches_there():
@@ -290,27 +279,18 @@ def test_a_data_set_on_another_device_makes_batches_there():
     assert images.shape == (4, 3, 16, 16)
 
 
-@pytest.mark.parametrize("kind", ["memory", "folder"])
-def test_moving_a_data_set_changes_no_batch(kind, datasets):
-    assert _same(_epoch(datasets[kind]), _epoch(datasets[kind].to("cpu")))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"start": 14}, "start must be a batch of the epoch, 0 to 13, got 14"),
-        ({"start": -1}, "got -1"),
         (
             {"world_size": 3},
-            "--batch-size 8 counts the images of all processes .* multiple of their number, 3",
+            "--batch-size 8 must be a multiple of the number of processes, 3",
         ),
-        ({"batch_size": 0}, "--batch-size 0 .*positive multiple"),
         ({"rank": 2, "world_size": 2}, "rank 2 is not one of 0 to 1"),
-        ({"rank": -1, "world_size": 2}, "rank -1 is not one of 0 to 1"),
-        ({"world_size": 0}, "world size 0"),
         (
             {"batch_size": 200, "drop_last": True},
-            "103 training images, .*choose a --batch-size of at most 103, or --data.no-drop-last",
+            "103 training images, fewer than --batch-size 200. Use --data.no-drop-last",
         ),
         ({"batch_size": 128, "world_size": 128}, "103 training images, too few for 128 processes"),
     ],

@@ -98,12 +98,15 @@ def test_pixels_labels_and_annotations_change_it(tmp_path):
     assert fingerprint(replace(people, train=replace(people.train, joints=joints))) != fingerprint(people)
 
 
-def test_more_than_a_gigabyte_is_known_by_names_and_sizes(tmp_path, monkeypatch):
+def test_content_counts_unless_it_is_more_than_a_gigabyte(tmp_path, monkeypatch):
     tree = write_tree(tmp_path / "pets")
+    path = tree / "train" / "cat" / "cat_0.JPEG"
+    before = fingerprint(load_dataset(f"folder:{tree}"))
+    path.write_bytes(bytes(path.stat().st_size))
+    assert fingerprint(load_dataset(f"folder:{tree}")) != before
     monkeypatch.setattr("spatialgrad.data.fingerprints.MAX_BYTES_READ", 100)
     before = fingerprint(load_dataset(f"folder:{tree}"))
-    path = tree / "train" / "cat" / "cat_0.JPEG"
-    path.write_bytes(bytes(path.stat().st_size))
+    path.write_bytes(b"1" * path.stat().st_size)
     assert fingerprint(load_dataset(f"folder:{tree}")) == before
     path.write_bytes(bytes(path.stat().st_size + 1))
     assert fingerprint(load_dataset(f"folder:{tree}")) != before

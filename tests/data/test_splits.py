@@ -16,7 +16,6 @@ def test_the_validation_split_is_a_stratified_fifth():
     for split, indices in ((search.train, kept), (search.test, held_out)):
         assert torch.equal(split.images, data.train.images[indices])
         assert torch.equal(split.labels, data.train.labels[indices])
-    assert torch.cat([kept, held_out]).sort().values.tolist() == list(range(5000))
     assert search.description == "Fashion-MNIST, 5k/1k subset, 20% of the training images held out (seed 1)"
     assert (search.name, search.mean, search.class_names) == (data.name, data.mean, data.class_names)
 

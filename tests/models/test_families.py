@@ -91,6 +91,12 @@ def test_excitation_of_a_narrow_block_keeps_four_hidden_numbers():
     assert SEBasicBlock(8, 512).se.excitation[0].out_features == 32
 
 
+def test_the_residual_is_rectified_before_it_is_squeezed():
+    block, x = SEBasicBlock(8, 8).eval(), torch.randn(2, 8, 6, 6)
+    residual = block.bn2(block.conv2(block.bn1(block.conv1(x)).relu())).relu()
+    torch.testing.assert_close(block(x), (block.se(residual) + x).relu())
+
+
 def test_shuffle_unit_mixes_its_groups():
     # Without the shuffle, an output would depend on the inputs of its own group only.
     unit = ShuffleUnit(36, 36, stride=1, groups=3).eval()

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from spatialgrad.reparam import ACB, DBB, BranchedConv2d, Branches, RepVGG
-from spatialgrad.reparam.branch import BRANCH_NAMES
-from spatialgrad.reparam.kernels import Folded
-from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_, set_strength_
+from spatialgrad.reparam.branches import BRANCH_NAMES, ConvBranch
+from spatialgrad.reparam.fold import Folded
+from spatialgrad.reparam.geometry import ConvGeometry
+from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_
 from support.reparam import METHODS, randomize_, relative
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
@@ -164,6 +165,15 @@ def test_branches_without_bias_merge_into_a_convolution_without_bias():
         assert (block.to_conv().bias is not None) == bias
 
 
+def test_a_batch_norm_without_a_bias_merges_into_one():
+    """In a block of a user's own: those of the package always have a branch with an affine BatchNorm."""
+    conv, bn = nn.Conv2d(2, 2, 3, bias=False), nn.BatchNorm2d(2, affine=False)
+    geometry = ConvGeometry.of(conv)
+    block = randomize_(BranchedConv2d(geometry, {"kxk": ConvBranch.around(conv, geometry, bn)}, method="own")).eval()
+    x = torch.randn(2, 2, 6, 6)
+    assert relative(block(x), block.to_conv()(x)) < 1e-5
+
+
 def test_merged_convolutions_keep_dtype_mode_and_freezing():
     block = random_block(RepVGG(), nn.Conv2d(4, 4, 3, padding=1))
     conv = block.to(torch.bfloat16).requires_grad_(False).train().to_conv()
@@ -242,12 +252,6 @@ def test_compensating_leaves_the_function_to_all_branches():
         if name != "kxk":
             assert (branch.bn.weight == NEW_BRANCH_STRENGTH).all()
             assert branch.fold().weight.abs().max() > 0
-
-
-def test_strength_needs_a_batch_norm():
-    block = ACB().build(nn.Conv2d(3, 4, 3), None)
-    with pytest.raises(ValueError, match="ends with an affine BatchNorm"):
-        set_strength_(block.branches["kxk"], 1.0)
 
 
 def test_mixed_up_checkpoints_say_so():

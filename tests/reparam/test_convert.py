@@ -200,6 +200,25 @@ def test_data_that_fails_leaves_the_model_unchanged(method, x, device):
     assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
 
 
+class Shifting(ACB):
+    """A method of somebody's own with a mistake."""
+
+    def build(self, conv, bn, layer=""):
+        block = super().build(conv, bn, layer)
+        block.bias = nn.Parameter(torch.ones_like(bn.bias))
+        return block
+
+
+def test_a_block_that_computes_something_else_is_refused_and_the_model_unchanged(x, device):
+    model = randomize_(SmallNet().to(device))
+    nn.init.zeros_(model.res_bn.weight)
+    before, expected = repr(model), evaluate(model, x)
+    with pytest.raises(RuntimeError, match="ACB in place of 'stem' changed the output by"):
+        reparameterize_(model, Shifting())
+    assert repr(model) == before
+    assert torch.equal(evaluate(model, x), expected)
+
+
 class Shared(nn.Module):
     """One convolution and its BatchNorm in two places, called three times."""
 

@@ -6,19 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from spatialgrad.reparam import ACB, DBB, Branches, DyRep, QARepVGG, RepOpt, RepVGG, merge, reparameterize_
-from spatialgrad.reparam.branch import BRANCH_NAMES
+from spatialgrad.reparam import DBB, DyRep, merge, reparameterize_
+from spatialgrad.reparam.branches import BRANCH_NAMES
 from spatialgrad.reparam.geometry import memory_format_of
-from support.reparam import randomize_, relative
+from support.reparam import METHODS, randomize_, relative
 
-METHODS = {
-    "acb": ACB(),
-    "repvgg": RepVGG(),
-    "qarepvgg": QARepVGG(),
-    "dbb": DBB(branches=BRANCH_NAMES),
-    "branches": Branches(masks=[torch.ones(3, 3), torch.eye(3)]),
-    "repopt": RepOpt(),
-}
+METHODS = {**METHODS, "dbb": DBB(branches=BRANCH_NAMES)}
 LAYERS = {
     "plain": {},
     "strided": {"stride": 2},

@@ -44,11 +44,8 @@ def cifar_images(count, seed):
     return np.random.default_rng(seed).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
 
 
-def cifar_batch(images, labels, title, label_key="labels"):
-    names = [f"image_{number}.png" for number in range(len(labels))]
-    return python2_pickle(
-        {"batch_label": title, label_key: list(labels), "data": images.reshape(-1, 3072), "filenames": names}
-    )
+def cifar_batch(images, labels, label_key="labels"):
+    return python2_pickle({label_key: list(labels), "data": images.reshape(-1, 3072)})
 
 
 def write_cifar10(folder, count=20):
@@ -57,10 +54,10 @@ def write_cifar10(folder, count=20):
     all_images, all_labels = [], []
     for number in range(1, 6):
         images, labels = cifar_images(count, number), [(number + i) % 10 for i in range(count)]
-        (folder / f"data_batch_{number}").write_bytes(cifar_batch(images, labels, f"training batch {number} of 5"))
+        (folder / f"data_batch_{number}").write_bytes(cifar_batch(images, labels))
         all_images.append(images)
         all_labels += labels
-    test = cifar_batch(cifar_images(count, 6), [i % 10 for i in range(count)], "testing batch 1 of 1")
+    test = cifar_batch(cifar_images(count, 6), [i % 10 for i in range(count)])
     (folder / "test_batch").write_bytes(test)
     names = "airplane automobile bird cat deer dog frog horse ship truck".split()
     (folder / "batches.meta").write_bytes(python2_pickle({"label_names": names, "num_vis": 3072}))
@@ -70,8 +67,8 @@ def write_cifar10(folder, count=20):
 def write_cifar100(folder, count=200):
     folder.mkdir(parents=True)
     labels = [i % 100 for i in range(count)]
-    for name, title, seed in (("train", "training batch 1 of 1", 1), ("test", "testing batch 1 of 1", 2)):
-        (folder / name).write_bytes(cifar_batch(cifar_images(count, seed), labels, title, "fine_labels"))
+    for seed, name in enumerate(("train", "test"), start=1):
+        (folder / name).write_bytes(cifar_batch(cifar_images(count, seed), labels, "fine_labels"))
     names = [f"class_{number}" for number in range(100)]
     (folder / "meta").write_bytes(python2_pickle({"fine_label_names": names, "coarse_label_names": []}))
 

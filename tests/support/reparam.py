@@ -13,7 +13,7 @@ METHODS = {
     "qarepvgg": QARepVGG(),
     "dbb": DBB(),
     "branches": Branches(masks=[[[1, 1, 1], [1, 1, 1], [1, 1, 1]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]]]),
-    "repopt": RepOpt(),
+    "repopt": RepOpt(initial=0.5),
 }
 """Every method that converts a network, for 3×3 kernels."""
 

@@ -1,6 +1,7 @@
 """A run's network as weights and as ONNX, merged, with what its inputs and outputs are."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ def test_onnx_computes_the_same_for_any_batch_size(method, tmp_path):
     assert path == tmp_path / "model.onnx"
     network = onnx.load(path)
     assert sum(node.op_type == "Conv" for node in network.graph.node) == 8  # merged
+    assert b".py" not in path.read_bytes(), "the file tells where the sources are on this machine"
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for number in (1, 5):
         images = torch.randn(number, 1, 28, 28)
@@ -32,7 +34,7 @@ def test_onnx_computes_the_same_for_any_batch_size(method, tmp_path):
 def test_the_data_set_is_not_needed(branched, tmp_path, monkeypatch):
     dataset, images = load_dataset("fashion-mnist-mini"), torch.randn(2, 1, 28, 28)
     before = load_model(branched)(images)
-    monkeypatch.setattr(fashion_mnist, "MINI_FOLDER", tmp_path / "gone")
+    monkeypatch.setattr(fashion_mnist, "MINI", replace(fashion_mnist.MINI, places=[tmp_path / "gone"]))
     with pytest.raises(MissingDataError):
         load_dataset("fashion-mnist-mini")
     assert torch.equal(load_model(branched)(images), before)

@@ -257,7 +257,7 @@ def test_data_that_vanished_before_a_resume(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         from spatialgrad.data.sets import fashion_mnist
 
-        patch.setattr(fashion_mnist, "MINI_FOLDER", tmp_path / "gone")
+        patch.setattr(fashion_mnist, "MINI", replace(fashion_mnist.MINI, places=[tmp_path / "gone"]))
         with pytest.raises(MissingDataError):
             quietly(config)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}

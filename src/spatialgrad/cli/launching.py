@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from spatialgrad.data.registry import find_source, is_folder
-from spatialgrad.data.source import data_root
+from spatialgrad.data.registry import data_root, find_source, is_folder
 from spatialgrad.studies.launch import Executor, LocalExecutor, visible_gpus
 from spatialgrad.studies.plan import Plan
 from spatialgrad.train.config import MachineConfig, TrainConfig

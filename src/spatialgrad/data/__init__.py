@@ -12,14 +12,20 @@ from spatialgrad.utils.lazy import import_on_use
 if TYPE_CHECKING:
     from spatialgrad.data.augment import Augmentation
     from spatialgrad.data.batches import Batches, Loader, eval_batches, steps_per_epoch, train_batches
-    from spatialgrad.data.classification import ImageDataset, validation_split
+    from spatialgrad.data.classification import ImageDataset
     from spatialgrad.data.errors import CorruptDataError, DataError, MissingDataError, UnreachableError
     from spatialgrad.data.fingerprints import fingerprint
     from spatialgrad.data.pose import People, PoseDataset
-    from spatialgrad.data.registry import DatasetInfo, get_dataset_files, list_datasets, load_dataset, load_for
+    from spatialgrad.data.registry import (
+        DatasetInfo,
+        data_root,
+        get_dataset_files,
+        list_datasets,
+        load_dataset,
+        load_for,
+    )
     from spatialgrad.data.segmentation import SegmentationDataset
-    from spatialgrad.data.source import data_root
-    from spatialgrad.data.splits import FileSplit, MemorySplit, stratified_indices
+    from spatialgrad.data.splits import FileSplit, MemorySplit, stratified_indices, validation_split
 
 __all__ = [
     "Augmentation",

@@ -59,6 +59,7 @@ class Augmentation:
 
 CIFAR = Augmentation(crop_padding=4, flip=True)
 """Crop with padding 4 and flip; the paper's appendix adds `cutout=16`."""
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET = Augmentation(resized_crop=(0.08, 1.0), flip=True, brightness=0.06, contrast=0.06, saturation=0.06)
 """Random resized crop, flip and colour jitter."""
 
@@ -105,8 +106,6 @@ def augment(
     Returns:
         float32 of the same shape, on the same device.
     """
-    if len(draws.uniform) != len(images):
-        raise ValueError(f"{len(draws.uniform)} rows of random numbers for {len(images)} images")
     u = to_device(draws.uniform, images.device)
     if augmentation.crop_padding:
         images = shifted_crop(images, augmentation.crop_padding, u[:, 0], u[:, 1])

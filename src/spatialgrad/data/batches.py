@@ -9,17 +9,18 @@ too small for them; see `batch_bounds`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from spatialgrad.data.augment import to_device
+from spatialgrad.data.augment import normalize, to_device
 from spatialgrad.data.errors import DataError
 from spatialgrad.data.rng import generator_for
 
@@ -34,19 +35,16 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One rank's part of a batch.
-
-    Attributes:
-        batch: Number of the batch in its epoch.
-        batch_size: Images in the whole batch, over all ranks.
-        first: Position of the part's first image in the whole batch.
-        indices: Indices of the part's images in their split.
-    """
+    """One rank's part of a batch."""
 
     batch: int
+    """Number of the batch in its epoch."""
     batch_size: int
+    """Images in the whole batch, over all ranks."""
     first: int
+    """Position of the part's first image in the whole batch."""
     indices: Tensor
+    """Indices of the part's images in their split."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,38 +59,48 @@ class Pass(Generic[A]):
     epoch: int = 0
 
 
-class BatchDataset(Protocol[A]):
-    """What batches need from a data set."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchDataset(ABC, Generic[A]):
+    """A data set of any task, for `train_batches` and `eval_batches`."""
+
+    name: str
+    """The name it is loaded by, such as `cifar10`."""
+    description: str
+    """Its name in reports; a subset is described as such."""
+    train: Any
+    """The training images, and what is to be learned from them."""
+    test: Any
+    mean: tuple[float, ...]
+    """Mean of each channel for pixels in [0, 1]."""
+    std: tuple[float, ...]
+    """Standard deviation of each channel for pixels in [0, 1]."""
+    warps: ClassVar[bool] = True
+    """Whether `read` does more than to look up images, so that worker processes may help with images in memory."""
+
+    def __post_init__(self) -> None:
+        for split_name, split in (("train", self.train), ("test", self.test)):
+            if not len(split):
+                raise ValueError(f"{self.name}: the {split_name} split has no images")
 
     @property
-    def name(self) -> str:
-        """The name it is loaded by."""
+    def in_memory(self) -> bool:
+        """Whether its images are in memory, not in files."""
+        return isinstance(getattr(self.train, "images", None), Tensor)
 
-    @property
-    def train(self) -> Sized:
-        """The training images."""
-
-    @property
-    def test(self) -> Sized:
-        """The test images."""
-
-    @property
-    def worker_use(self) -> Literal["never", "on request", "by default"]:
-        """When its images are read by worker processes: by default if they are decoded from files."""
-
+    @abstractmethod
     def read(self, run: Pass[A], indices: Tensor) -> Batch:
         """Images (uint8) and targets, stacked; called in a worker process, if there are any."""
 
     def finish(self, run: Pass[A], share: Share, images: Tensor, *targets: Tensor) -> Batch:
         """Augment and normalize what was read, on the device of the batch."""
+        return normalize(images, self.mean, self.std), *targets
 
 
 class Batches:
     """An iterable of batches that has a length and gives the same batches each time it is iterated."""
 
     def __init__(self, count: int, produce: Callable[[], Iterator[Batch]]) -> None:
-        self._count = count
-        self._produce = produce
+        self._count, self._produce = count, produce
 
     def __len__(self) -> int:
         return self._count
@@ -128,7 +136,7 @@ class Loader(Generic[A]):
         self.rank, self.world_size = rank, world_size
         self.device = torch.device(device)
         self.workers = count_workers(dataset, workers, world_size)
-        self._keys = _Keys()
+        self._keys: list[Key] = []
         self._loader: DataLoader[Any] | None = None
         self._loader_in_use = False
 
@@ -143,28 +151,19 @@ class Loader(Generic[A]):
         drop_last: bool = False,
     ) -> Batches:
         """The training batches of one epoch; see the function `train_batches`."""
-        check_batch_size(batch_size, self.world_size)
-        name, count = self.dataset.name, len(self.dataset.train)
-        bounds = batch_bounds(count, batch_size, world_size=self.world_size, drop_last=drop_last)
-        if count < self.world_size:
-            raise ValueError(f"{name} has {count} training images, too few for {self.world_size} processes")
-        if not bounds:
-            raise ValueError(
-                f"{name} has {count} training images, fewer than a batch of {batch_size}, and incomplete batches are "
-                f"left out: choose a --batch-size of at most {count}, or --data.no-drop-last"
-            )
+        bounds = training_bounds(self.dataset, batch_size, world_size=self.world_size, drop_last=drop_last)
         if not 0 <= start <= len(bounds):
             raise ValueError(f"start must be a batch of the epoch, 0 to {len(bounds)}, got {start}")
         run = Pass(split="train", training=True, augmentation=augmentation, seed=seed, epoch=epoch)
 
         def produce() -> Iterator[Batch]:
-            return self._load(run, self._shares(epoch_order(count, seed=seed, epoch=epoch), bounds)[start:])
+            order = epoch_order(len(self.dataset.train), seed=seed, epoch=epoch)
+            return self._load(run, self._shares(order, bounds)[start:])
 
         return Batches(len(bounds) - start, produce)
 
     def eval_batches(self, batch_size: int, *, split: SplitName = "test") -> Batches:
         """The images of a split in order; see the function `eval_batches`."""
-        check_batch_size(batch_size, self.world_size)
         count = len(self.dataset.train if split == "train" else self.dataset.test)
         shares = self._shares(torch.arange(count), batch_bounds(count, batch_size))
         shares = [share for share in shares if len(share.indices)]
@@ -193,23 +192,23 @@ class Loader(Generic[A]):
                 yield items
 
     @contextmanager
-    def _started_loader(self, keys: Sequence[Key]) -> Iterator[DataLoader[Any]]:
+    def _started_loader(self, keys: list[Key]) -> Iterator[DataLoader[Any]]:
         """The loader whose workers live as long as this object; another one if a pass over it has not ended yet."""
         if self._loader_in_use:
-            yield self._new_loader(_Keys(keys), persistent=False)
+            yield self._new_loader(keys, persistent=False)
             return
         if self._loader is None:
             self._loader = self._new_loader(self._keys, persistent=True)
-        self._keys.keys, self._loader_in_use = keys, True
+        self._keys[:], self._loader_in_use = keys, True
         try:
             yield self._loader
         finally:
             self._loader_in_use = False
 
-    def _new_loader(self, keys: _Keys, *, persistent: bool) -> DataLoader[Any]:
+    def _new_loader(self, keys: list[Key], *, persistent: bool) -> DataLoader[Any]:
         return DataLoader(
             _Items(self.dataset),
-            sampler=keys,
+            sampler=keys,  # read anew in each pass
             batch_size=None,
             num_workers=self.workers,
             persistent_workers=persistent,
@@ -221,19 +220,6 @@ class Loader(Generic[A]):
 
 Key = tuple[Pass[Any], list[int]]
 """What is sent to a worker process to get a batch: the epoch is a part of it, so that workers need not start again."""
-
-
-class _Keys:
-    """The sampler of a loader; its keys are replaced before each pass."""
-
-    def __init__(self, keys: Sequence[Key] = ()) -> None:
-        self.keys = keys
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.keys)
 
 
 class _Items(Dataset[Any]):
@@ -323,13 +309,12 @@ def steps_per_epoch(
     dataset: BatchDataset[Any], batch_size: int, *, world_size: int = 1, drop_last: bool = False
 ) -> int:
     """The number of batches that `train_batches` gives to each rank in an epoch."""
-    return len(batch_bounds(len(dataset.train), batch_size, world_size=world_size, drop_last=drop_last))
+    return len(training_bounds(dataset, batch_size, world_size=world_size, drop_last=drop_last))
 
 
 def count_workers(dataset: BatchDataset[Any], workers: Workers, world_size: int = 1) -> int:
     """The number of worker processes of one rank; see `Loader`."""
-    use = dataset.worker_use
-    if use == "never" or (workers == "auto" and use != "by default"):
+    if dataset.in_memory and (workers == "auto" or not dataset.warps):
         return 0
     if workers != "auto":
         return workers
@@ -337,6 +322,28 @@ def count_workers(dataset: BatchDataset[Any], workers: Workers, world_size: int 
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MAX_AUTO_WORKERS, max(1, cores // ranks_here))
+
+
+def training_bounds(
+    dataset: BatchDataset[Any], batch_size: int, *, world_size: int = 1, drop_last: bool = False
+) -> tuple[tuple[int, int], ...]:
+    """The bounds of the batches of an epoch; see `batch_bounds`.
+
+    Raises:
+        ValueError: If there is no batch, or the processes cannot share it; the message names the flag.
+    """
+    count = len(dataset.train)
+    if batch_size < 1 or batch_size % world_size:
+        raise ValueError(f"--batch-size {batch_size} must be a multiple of the number of processes, {world_size}")
+    if count < world_size:
+        raise ValueError(f"{dataset.description} has {count} training images, too few for {world_size} processes")
+    bounds = batch_bounds(count, batch_size, world_size=world_size, drop_last=drop_last)
+    if not bounds:
+        raise ValueError(
+            f"--data.drop-last drops the only batch: {dataset.description} has {count} training images, fewer than "
+            f"--batch-size {batch_size}. Use --data.no-drop-last or a smaller batch"
+        )
+    return bounds
 
 
 def epoch_order(count: int, *, seed: int, epoch: int) -> Tensor:
@@ -376,12 +383,3 @@ def rank_bounds(start: int, stop: int, *, rank: int, world_size: int) -> tuple[i
     """The contiguous part of a global batch that belongs to a rank; sizes differ by at most one."""
     size = stop - start
     return start + size * rank // world_size, start + size * (rank + 1) // world_size
-
-
-def check_batch_size(batch_size: int, world_size: int) -> None:
-    """Check that the batch size is a multiple of the number of processes."""
-    if batch_size < 1 or batch_size % world_size:
-        raise ValueError(
-            f"--batch-size {batch_size} counts the images of all processes together: it must be a positive multiple of "
-            f"their number, {world_size}"
-        )

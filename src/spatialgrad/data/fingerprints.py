@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from spatialgrad.data.batches import BatchDataset
 from spatialgrad.data.files.listing import FileList
-from spatialgrad.data.pose import People
-from spatialgrad.data.segmentation import MaskFiles
-from spatialgrad.data.splits import FileSplit, MemorySplit
 
 MAX_BYTES_READ = 1_000_000_000
 """Image files are read up to this size together; of more, names and sizes have to do."""
 
 
-class Splits(Protocol):
-    """A data set of any kind."""
-
-    @property
-    def train(self) -> Any:
-        """The training images."""
-
-    @property
-    def test(self) -> Any:
-        """The test images."""
-
-
-def fingerprint(dataset: Splits) -> str:
+def fingerprint(dataset: BatchDataset[Any]) -> str:
     """A digest of the training and test images and their labels, as they are now: after any selection.
 
     Of images in memory it covers the pixels. Of image files it covers the names below their common folder, and the
@@ -43,37 +27,16 @@ def fingerprint(dataset: Splits) -> str:
         16 hexadecimal digits.
     """
     digest = hashlib.blake2b(digest_size=8)
-    parts = [list(_parts(split)) for split in (dataset.train, dataset.test)]
-    lists = [part for each in parts for part in each if isinstance(part, FileList)]
-    sizes = [files.sizes() for files in lists]
-    above = _common_folder(lists)
+    parts: list[Tensor | FileList] = [*dataset.train.content(), *dataset.test.content()]
+    sizes = [part.sizes() if isinstance(part, FileList) else np.zeros(0) for part in parts]
+    above = _common_folder([part for part in parts if isinstance(part, FileList)])
     whole = sum(int(size.sum()) for size in sizes) <= MAX_BYTES_READ
-    remaining = iter(sizes)
-    for split in parts:
-        for part in split:
-            if isinstance(part, Tensor):
-                _add_tensor(digest, part)
-            else:
-                _add_files(digest, part, above, next(remaining), whole=whole)
-    return digest.hexdigest()
-
-
-def _parts(split: MemorySplit | FileSplit[Any] | People) -> Iterator[Tensor | FileList]:
-    """What a split consists of; images that were decoded are represented by their files, as decoders differ."""
-    if isinstance(split, People):
-        yield split.images
-        # Computed with square roots, whose last bit may differ from machine to machine.
-        yield from (split.joints, split.visible, split.boxes.float(), split.lengths.float())
-    elif isinstance(split, MemorySplit):
-        yield split.images if split.files is None else split.files
-        yield split.labels
-    else:
-        yield split.files
-        if isinstance(split.labels, MaskFiles):
-            yield split.labels.files
-            yield torch.from_numpy(split.labels.tables)
+    for part, size in zip(parts, sizes, strict=True):
+        if isinstance(part, Tensor):
+            _add_tensor(digest, part)
         else:
-            yield split.labels
+            _add_files(digest, part, above, size, whole=whole)
+    return digest.hexdigest()
 
 
 def _add_tensor(digest: hashlib.blake2b, tensor: Tensor) -> None:

@@ -13,14 +13,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from spatialgrad.data.augment import constant, normalize
-from spatialgrad.data.batches import Batch, Pass, Share
+from spatialgrad.data.augment import IMAGENET_MEAN, IMAGENET_STD, constant
+from spatialgrad.data.batches import Batch, BatchDataset, Pass
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.images import decode, image_size, to_tensor
 from spatialgrad.data.files.listing import FileList
@@ -38,8 +38,6 @@ MAX_ROTATION = 2.0
 """Largest rotation, as a multiple of its standard deviation."""
 ROTATION_SHARE = 0.6
 """Share of the people that are rotated, as in the training that the paper cites."""
-MAX_ENLARGED = 32
-"""Largest size of a canvas relative to its image; a larger one would only exhaust the memory."""
 OUTSIDE_BY = 1.0
 """Pixels by which a joint may be outside its image and still count: annotations are rounded."""
 ENLARGE = 1.4
@@ -107,15 +105,6 @@ class People:
     lengths: Tensor
     _kept: dict[tuple[int, int], Tensor] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        number, joints = self.visible.shape
-        right = {"joints": (number, joints, 2), "boxes": (number, 3), "lengths": (number,)}
-        for name, shape in right.items():
-            if tuple(getattr(self, name).shape) != shape:
-                raise ValueError(f"{name} must have the shape {shape}, not {tuple(getattr(self, name).shape)}")
-        if len(self.images) != number:
-            raise ValueError(f"{len(self.images)} images for {number} people")
-
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -134,73 +123,29 @@ class People:
             self.lengths[indices],
         )
 
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of."""
+        # Boxes and lengths are computed with square roots, whose last bit may differ from machine to machine.
+        return [self.images, self.joints, self.visible, self.boxes.float(), self.lengths.float()]
+
     def canvas(self, index: int, size: int) -> Tensor:
         """A person's canvas, uint8 of shape (3, canvas, canvas), whose middle is the square resized to `size`."""
         key = (size, index)
         if key not in self._kept:
-            image, name = self._image(index)
-            canvas = crop_person(image, self.boxes[index].tolist(), size, name)
+            canvas = crop_person(self._image(index), self.boxes[index].tolist(), size)
             processes = getattr(get_worker_info(), "num_workers", 1)
             if len(self) * canvas.numel() * processes > MAX_BYTES_KEPT:
                 return canvas
             self._kept[key] = canvas
         return self._kept[key]
 
-    def _image(self, index: int) -> tuple[Image, str]:
-        """The whole image of a person, and its name."""
+    def _image(self, index: int) -> Image:
+        """The whole image of a person."""
         if isinstance(self.images, Tensor):
             from PIL.Image import fromarray
 
-            return fromarray(self.images[index].permute(1, 2, 0).numpy()), f"image {index}"
-        name = self.images.name(index)
-        return decode(self.images.read(index), name), name
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PoseDataset:
-    """A data set for pose, for `train_batches` and `eval_batches`."""
-
-    name: str
-    """The name it is loaded by, such as `lspet`."""
-    description: str
-    """Its name in reports; a subset is described as such."""
-    train: People
-    test: People
-    skeleton: Skeleton
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """Mean of each channel for pixels in [0, 1]."""
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """Standard deviation of each channel for pixels in [0, 1]."""
-    image_size: int = 256
-    """Height and width of the images in a batch."""
-
-    def __post_init__(self) -> None:
-        for name, split in (("train", self.train), ("test", self.test)):
-            if not len(split):
-                raise ValueError(f"{self.name}: the {name} split has no people")
-            if split.visible.shape[1] != self.skeleton.num_joints:
-                raise ValueError(f"{self.name}: {split.visible.shape[1]} joints, not {self.skeleton.num_joints}")
-
-    @property
-    def worker_use(self) -> Literal["on request", "by default"]:
-        """Worker processes decode and warp images; warping alone is often fast enough without them."""
-        return "on request" if isinstance(self.train.images, Tensor) else "by default"
-
-    def read(self, run: Pass[PoseAugmentation], indices: Tensor) -> Batch:
-        """Images (uint8), joints, visibility and reference lengths."""
-        make = PersonMaker(
-            people=self.train if run.split == "train" else self.test,
-            skeleton=self.skeleton,
-            size=self.image_size,
-            augmentation=run.augmentation,
-            seed=run.seed,
-            epoch=run.epoch,
-        )
-        return tuple(torch.stack(tensors) for tensors in zip(*map(make, indices.tolist()), strict=True))
-
-    def finish(self, run: Pass[PoseAugmentation], share: Share, images: Tensor, *targets: Tensor) -> Batch:
-        """Normalize the images."""
-        return normalize(images, self.mean, self.std), *targets
+            return fromarray(self.images[index].permute(1, 2, 0).numpy())
+        return decode(self.images.read(index), self.images.name(index))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,29 +161,32 @@ class PoseAugmentation:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PersonMaker:
-    """Makes the image and the targets of a person: a function of seed, epoch and index, in any process."""
+class PoseDataset(BatchDataset[PoseAugmentation]):
+    """A data set for pose, for `train_batches` and `eval_batches`."""
 
-    people: People
+    train: People
+    test: People
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     skeleton: Skeleton
-    size: int
-    """Height and width of the image."""
-    augmentation: PoseAugmentation | None = None
-    """None for the person as annotated."""
-    seed: int = 0
-    epoch: int = 0
+    image_size: int = 256
+    """Height and width of the images in a batch."""
 
-    def __call__(self, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Image (uint8), joints in it, which of them are visible, and the reference length of the metric."""
-        people, size = self.people, self.size
+    def read(self, run: Pass[PoseAugmentation], indices: Tensor) -> Batch:
+        """Images (uint8), joints in them, which of these are visible, and the reference lengths of the metric."""
+        people = [self._read_one(run, index) for index in indices.tolist()]
+        return tuple(torch.stack(tensors) for tensors in zip(*people, strict=True))
+
+    def _read_one(self, run: Pass[PoseAugmentation], index: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        people, size = self.train if run.split == "train" else self.test, self.image_size
         canvas = people.canvas(index, size)
         factor, joints = place_on_canvas(people.joints[index], people.boxes[index], size)
         visible, length = people.visible[index], people.lengths[index] * factor
-        if self.augmentation is None:
+        if run.augmentation is None:
             margin = (canvas_side(size) - size) // 2
-            image = canvas[:, margin : margin + size, margin : margin + size].clone()
+            image = canvas[:, margin : margin + size, margin : margin + size]
             return image, (joints - margin).float(), visible, length.float()
-        move = draw_person_move(self.augmentation, seed=self.seed, epoch=self.epoch, index=index)
+        move = draw_person_move(run.augmentation, seed=run.seed, epoch=run.epoch, index=index)
         image, joints, visible = move_person(canvas, joints, visible, move, size, self.skeleton)
         return image, joints.float(), visible, (length * move.scale).float()
 
@@ -315,28 +263,18 @@ def place_on_canvas(joints: Tensor, box: Tensor, size: int) -> tuple[Tensor, Ten
     return factor, (joints - box[:2]) * factor + (canvas_side(size) - 1) / 2
 
 
-def crop_person(image: Image, box: Sequence[float], size: int, name: str) -> Tensor:
+def crop_person(image: Image, box: Sequence[float], size: int) -> Tensor:
     """A person's canvas, in the middle of which the square is resized to `size`; black beyond the image.
 
     Args:
         image: The whole image.
         box: Centre x, centre y and side of the person's square.
         size: Side of the square on the canvas.
-        name: The name of the file, for errors.
-
-    Raises:
-        CorruptDataError: If the square is far too large for the image.
     """
     from PIL.Image import Resampling
 
     x, y, side = box
     reach = side / size * canvas_side(size)
-    far = max(abs(x), abs(y))
-    if not (0 < reach <= MAX_ENLARGED * max(image.size) and far <= MAX_ENLARGED * max(image.size)):
-        raise CorruptDataError(
-            f"{name} is {image.width}×{image.height} pixels, which is too small for a person of {side:.0f} pixels "
-            f"at ({x:.0f}, {y:.0f})"
-        )
     # Pillow counts from the corner of a pixel and crops whole pixels; resizing does the rest.
     left, top = x + 0.5 - reach / 2, y + 0.5 - reach / 2
     first = math.floor(left), math.floor(top)

@@ -5,13 +5,15 @@ Configs check names and tasks here, so that this file imports no PyTorch.
 
 from __future__ import annotations
 
+import os
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spatialgrad.data.errors import DataError
-from spatialgrad.data.source import Progress, Source, data_root
+from spatialgrad.data.errors import DataError, MissingDataError, UnreachableError
 from spatialgrad.utils.text import UserCodeError, did_you_mean, find_object, is_object_name
 
 if TYPE_CHECKING:
@@ -22,8 +24,7 @@ FOLDER = "folder:"
 """Begins the name of class folders of image files; their path follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Where the `Source` of a data set is, and the task it is for."""
 
     task: str
@@ -34,7 +35,7 @@ class Entry:
     """Name of the `Source` in it."""
 
 
-DATASETS: dict[str, Entry] = {
+DATASETS = {
     "fashion-mnist-mini": Entry("classification", "fashion_mnist", "MINI"),
     "shapes-mini": Entry("classification", "generated", "SHAPES"),
     "fashion-mnist": Entry("classification", "fashion_mnist"),
@@ -49,6 +50,98 @@ DATASETS: dict[str, Entry] = {
     "mpii": Entry("pose", "mpii"),
 }
 """In the order of `spatialgrad data list`."""
+
+Progress = Callable[[str], None]
+"""Called with lines of text that tell what is done, such as `print`."""
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder of the data sets: the argument, else $SPATIALGRAD_DATA, else ~/.cache/spatialgrad."""
+    return Path(root or os.environ.get("SPATIALGRAD_DATA") or "~/.cache/spatialgrad").expanduser()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a data set is stored, how it is read and how it is downloaded."""
+
+    name: str
+    description: str
+    places: Sequence[str | Path]
+    """The files or folders to look for, in order of preference, relative to the data root."""
+    read: Callable[[Path], Any]
+    """Given one of the places: reads the data set, an `ImageDataset` for classification."""
+    fetch: Callable[[Path, Progress], Path] | None = None
+    """Given the data root: downloads or extracts it and returns its place. None if it cannot be downloaded."""
+    manual: str = ""
+    """Instructions for a manual download, with `{root}` for the data root; empty if errors say what to do."""
+    metric: str = "accuracy"
+    """The metric that a training on it is judged by."""
+    missing: Callable[[Path], str] | None = None
+    """Given the data root: what to say if it was not found; by default where it was looked for and how to get it."""
+
+    def candidates(self, root: Path) -> list[Path]:
+        """All its places."""
+        return [root / place for place in self.places]
+
+    def locate(self, root: Path) -> Path | None:
+        """The first of its places that exists."""
+        return next((place for place in self.candidates(root) if place.exists()), None)
+
+    def load(self, root: Path) -> Any:
+        """Read it from the first of its places that exists."""
+        place = self.locate(root)
+        if place is None:
+            raise MissingDataError(self._missing(root))
+        try:
+            return self.read(place)
+        except OSError as error:
+            raise DataError(f"{self.name} cannot be read ({error})") from error
+        except DataError as error:
+            if not self.manual:
+                raise
+            again = f"remove {place} and run `{get_command(self.name, root)}`"
+            remedy = again if self.fetch else f"get the data again: {self._by_hand(root)}"
+            raise type(error)(f"{error}.\nTo fix it: {remedy}") from error
+
+    def get(self, root: Path, progress: Progress) -> Path:
+        """Download it, unless it exists already."""
+        place = self.locate(root)
+        if place is not None:
+            progress(f"{self.name} already exists: {place}")
+            return place
+        manual = f"Manual download: {self._by_hand(root)}"
+        if self.fetch is None:
+            raise UnreachableError(f"{self.name} cannot be downloaded automatically.\n{manual}")
+        try:
+            place = self.fetch(root, progress)
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}.\n{manual}") from error
+        except OSError as error:
+            raise DataError(f"{self.name} cannot be written to {root} ({error})") from error
+        progress(f"{self.name} is in {place}")
+        return place
+
+    def how_to_get(self, root: Path) -> str:
+        """Instructions, each on a line of its own: the command that downloads it, if there is one, and by hand."""
+        lines = [f"Download: {get_command(self.name, root)}"] if self.fetch else []
+        return "\n".join([*lines, f"Manual download: {self._by_hand(root)}"])
+
+    def _by_hand(self, root: Path) -> str:
+        return self.manual.replace("{root}", str(root))
+
+    def _missing(self, root: Path) -> str:
+        if self.missing is not None:
+            return self.missing(root)
+        return (
+            f"{self.name} not found in {', '.join(map(str, self.candidates(root)))}.\n"
+            f"If it is in another folder: set $SPATIALGRAD_DATA or --data.root.\n{self.how_to_get(root)}"
+        )
+
+
+def get_command(name: str, root: Path) -> str:
+    """The command that downloads a data set into a folder."""
+    option = "" if root == data_root() else f" --data.root {shlex.quote(str(root))}"
+    return f"spatialgrad data get {shlex.quote(name)}{option}"
 
 
 def names_for(task: str) -> list[str]:
@@ -135,7 +228,7 @@ def list_datasets(root: str | Path | None = None) -> list[DatasetInfo]:
             DatasetInfo(
                 name=name,
                 description=source.description,
-                place=place or source.places(folder_of_all)[0],
+                place=place or source.candidates(folder_of_all)[0],
                 present=place is not None,
                 task=entry.task,
                 how_to_get="" if place is not None else source.how_to_get(folder_of_all),
@@ -191,12 +284,5 @@ def _users_source(name: str) -> Source:
             raise DataError(f"{name} must return an ImageDataset, not {type(dataset).__name__}")
         return dataset
 
-    return Source(
-        name=name,
-        description=name,
-        places=lambda root: [Path()],
-        read=read,
-        fetch=None,
-        manual=lambda root: "it is made by your function",
-        repair=lambda place: "",
-    )
+    # It has no file: any folder that exists will do.
+    return Source(name=name, description=name, places=[Path.cwd()], read=read)

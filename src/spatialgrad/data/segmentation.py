@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from spatialgrad.data.augment import normalize
-from spatialgrad.data.batches import Batch, Pass, Share
+from spatialgrad.data.augment import IMAGENET_MEAN, IMAGENET_STD
+from spatialgrad.data.batches import Batch, BatchDataset, Pass, Share
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import open_image
+from spatialgrad.data.files.images import decode, image_size, open_image, to_tensor
 from spatialgrad.data.files.listing import FileList
-from spatialgrad.data.splits import FileSplit, MemorySplit
+from spatialgrad.data.splits import MemorySplit
 from spatialgrad.data.warp import STILL, Geometry, Size, crop_matrix, draw_move, warp_image, warp_mask
 
 IGNORE = 255
@@ -25,72 +24,64 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
-class MaskFiles:
-    """The masks of a split, decoded when they are needed.
+class MaskSplit:
+    """Images and masks in files, decoded when they are needed.
 
     Attributes:
-        files: The mask file of each image, 8 bits per pixel.
-        tables: For each mask, the class of every label: shape (number, 256), int16, or one row for all.
+        files: The image files.
+        masks: The mask file of each image, 8 bits per pixel.
+        tables: For each mask, the class of every label: shape (number, 256), int16.
+        size: Height and width of the images.
     """
 
     files: FileList
+    masks: FileList
     tables: np.ndarray
+    size: Size
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> Tensor:
-        """The class of every pixel, uint8 of shape (height, width)."""
-        table = self.tables[index if len(self.tables) > 1 else 0]
-        return decode_mask(self.files.read(index), self.files.name(index), table)
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of."""
+        return [self.files, self.masks, torch.from_numpy(self.tables)]
 
-    def select(self, indices: Tensor) -> MaskFiles:
-        """The masks at `indices`, in that order."""
+    def name(self, index: int) -> str:
+        """The file of image `index`."""
+        return self.files.name(index)
+
+    def read(self, index: int) -> tuple[Tensor, Tensor]:
+        """Image `index`, uint8 of shape (3, height, width), and the class of every pixel, uint8 of (height, width)."""
+        image = to_tensor(decode(self.files.read(index), self.name(index)))
+        mask = decode_mask(self.masks.read(index), self.masks.name(index), self.tables[index])
+        found = [f"{width}×{height}" for height, width in (image.shape[1:], mask.shape, self.size)]
+        if len(set(found)) > 1:
+            raise CorruptDataError(
+                f"{self.name(index)} is {found[0]} pixels, its mask {self.masks.name(index)} is {found[1]}, and the "
+                f"first image of the data set is {found[2]}; all must have one size"
+            )
+        return image, mask
+
+    def select(self, indices: Tensor) -> MaskSplit:
+        """The images and masks at `indices`, in that order."""
         rows = indices.numpy()
-        return MaskFiles(self.files.select(rows), self.tables[rows] if len(self.tables) > 1 else self.tables)
-
-
-def read_masked(split: FileSplit[MaskFiles], index: int, size: Size) -> tuple[Tensor, Tensor]:
-    """Decode an image and its mask, and check that both have the height and width of their data set."""
-    image, mask = split.read(index)
-    if mask.shape != image.shape[1:]:
-        raise CorruptDataError(
-            f"{split.labels.files.name(index)} is {_across(mask.shape)} pixels, but its image {split.name(index)} is "
-            f"{_across(image.shape[1:])}"
-        )
-    if tuple(mask.shape) != size:
-        raise CorruptDataError(
-            f"{split.name(index)} is {_across(mask.shape)} pixels, but the first image of its data set is "
-            f"{_across(size)}"
-        )
-    return image, mask
+        return MaskSplit(self.files.select(rows), self.masks.select(rows), self.tables[rows], self.size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SegmentationDataset:
+class SegmentationDataset(BatchDataset[Geometry]):
     """A data set for segmentation, for `train_batches` and `eval_batches`."""
 
-    name: str
-    """The name it is loaded by, such as `camvid`."""
-    description: str
-    """Its name in reports; a subset is described as such."""
-    train: MemorySplit | FileSplit[MaskFiles]
-    test: MemorySplit | FileSplit[MaskFiles]
+    train: MemorySplit | MaskSplit
+    test: MemorySplit | MaskSplit
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     classes: dict[str, tuple[int, int, int]]
     """The classes in order, each with the colour it is displayed in."""
     image_size: Size
     """Height and width of the images."""
     crop_size: Size
     """Height and width of the crops to train on."""
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """Mean of each channel for pixels in [0, 1]; ImageNet's, on which backbones are trained."""
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """Standard deviation of each channel for pixels in [0, 1]."""
-
-    def __post_init__(self) -> None:
-        for split_name, split in (("train", self.train), ("test", self.test)):
-            if not len(split):
-                raise CorruptDataError(f"{self.name}: the {split_name} split has no images")
 
     @property
     def num_classes(self) -> int:
@@ -101,11 +92,6 @@ class SegmentationDataset:
         """The same data set with training crops of another size."""
         return replace(self, crop_size=size)
 
-    @property
-    def worker_use(self) -> Literal["on request", "by default"]:
-        """Worker processes decode and warp images; warping alone is often fast enough without them."""
-        return "on request" if isinstance(self.train, MemorySplit) else "by default"
-
     def read(self, run: Pass[Geometry], indices: Tensor) -> Batch:
         """Images and masks, uint8: crops for training, whole images otherwise."""
         pairs = [self._read_one(run, index) for index in indices.tolist()]
@@ -114,20 +100,25 @@ class SegmentationDataset:
 
     def finish(self, run: Pass[Geometry], share: Share, images: Tensor, *targets: Tensor) -> Batch:
         """Normalized images, and masks as int64 of shape (number, height, width), in which `IGNORE` is not a class."""
-        return normalize(images, self.mean, self.std), *(masks.long() for masks in targets)
+        return super().finish(run, share, images, *(masks.long() for masks in targets))
 
     def _read_one(self, run: Pass[Geometry], index: int) -> tuple[Tensor, Tensor]:
         split = self.train if run.split == "train" else self.test
-        if isinstance(split, MemorySplit):
-            image, mask = split.read(index)
-        else:
-            image, mask = read_masked(split, index, self.image_size)
+        image, mask = split.read(index)
         if not run.training:
             return image, mask
         move = draw_move(run.augmentation or STILL, seed=run.seed, epoch=run.epoch, index=index)
         height, width = mask.shape
         matrix, fill = crop_matrix(move, (height, width), self.crop_size), tuple(255 * value for value in self.mean)
         return warp_image(image, matrix, self.crop_size, fill), warp_mask(mask, matrix, self.crop_size, IGNORE)
+
+
+def mask_split(files: FileList, images: list[int], masks: list[int], tables: list[np.ndarray]) -> MaskSplit:
+    """Some of the files as images, each with its mask and the table of its labels."""
+    chosen = files.select(images)
+    with chosen.open(0) as file:
+        width, height = image_size(file, chosen.name(0))
+    return MaskSplit(chosen, files.select(masks), np.stack(tables), (height, width))
 
 
 def label_table(classes: dict[int, int], ignored: Iterable[int] = (IGNORE,)) -> np.ndarray:
@@ -162,8 +153,3 @@ def decode_mask(content: bytes, name: str, table: np.ndarray) -> Tensor:
             f"{', '.join(map(str, np.flatnonzero(table != UNKNOWN).tolist()))}"
         )
     return torch.from_numpy(found.astype(np.uint8))
-
-
-def _across(size: Iterable[int]) -> str:
-    height, width = size
-    return f"{width}×{height}"

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from spatialgrad.data.files.images import decode, to_tensor
+from spatialgrad.data.batches import BatchDataset
+from spatialgrad.data.files.images import decode
 from spatialgrad.data.files.listing import FileList
 from spatialgrad.data.rng import generator_for
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-
-class Labels(Sized, Protocol):
-    """The labels of a split that are read one by one, such as masks in files."""
-
-    def __getitem__(self, index: int, /) -> Tensor:
-        """The label of an image, or those of its pixels."""
-        ...
-
-    def select(self, indices: Tensor) -> Self:
-        """The labels at `indices`, in that order."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +51,10 @@ class MemorySplit:
     def __len__(self) -> int:
         return len(self.images)
 
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of; images that were decoded are represented by their files, as decoders differ."""
+        return [self.images if self.files is None else self.files, self.labels]
+
     def name(self, index: int) -> str:
         """The file of image `index`, or its number."""
         return f"image {index}" if self.files is None else self.files.name(index)
@@ -90,52 +82,37 @@ class MemorySplit:
         return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
 
-L = TypeVar("L", bound="Tensor | Labels")
-
-
 @dataclass(frozen=True, eq=False)
-class FileSplit(Generic[L]):
+class FileSplit:
     """Images in files, decoded when they are needed.
 
     Attributes:
         files: The image files.
-        labels: The class of every image, int64 of shape (number,), or the masks of the images.
+        labels: The class of every image, int64 of shape (number,).
     """
 
     files: FileList
-    labels: L
+    labels: Tensor
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def name(self, index: int) -> str:
-        """The file of image `index`."""
-        return self.files.name(index)
+    def content(self) -> list[Tensor | FileList]:
+        """What it consists of."""
+        return [self.files, self.labels]
 
     def decode(self, index: int) -> Image:
         """Image `index`, in RGB."""
         return decode(self.files.read(index), self.files.name(index))
 
-    def read(self, index: int) -> tuple[Tensor, Tensor]:
-        """Image `index`, uint8 of shape (3, height, width), and its label."""
-        return to_tensor(self.decode(index)), self.labels[index]
-
-    def select(self, indices: Tensor) -> FileSplit[L]:
+    def select(self, indices: Tensor) -> FileSplit:
         """The images at `indices`, in that order."""
-        labels = self.labels[indices] if isinstance(self.labels, Tensor) else self.labels.select(indices)
-        return FileSplit(self.files.select(indices.numpy()), cast("L", labels))
-
-    def with_image_size(self, size: int) -> FileSplit[L]:
-        """The split itself: images are resized when they are decoded."""
-        return self
-
-    def to(self, device: torch.device | str) -> FileSplit[L]:
-        """The split itself: images are decoded in main memory, from which batches are sent to the device."""
-        return self
+        return FileSplit(self.files.select(indices.numpy()), self.labels[indices])
 
 
-S = TypeVar("S", MemorySplit, FileSplit[Tensor])
+S = TypeVar("S", MemorySplit, FileSplit)
 """The training or the test images of a data set for classification."""
+D = TypeVar("D", bound=BatchDataset[Any])
 
 
 def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -166,18 +143,39 @@ def stratified_indices(labels: Tensor, fraction: float, *, seed: int) -> tuple[T
     return torch.nonzero(~held_out).flatten(), torch.nonzero(held_out).flatten()
 
 
-def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Hold out images at random, where they have no class.
-
-    Args:
-        count: Number of images.
-        wanted: Number of images to hold out.
-        seed: Determines which images are held out.
+def hold_out(split: Any, fraction: float, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Hold out the same fraction of every class, or random images if they have no classes.
 
     Returns:
-        Indices that are kept and indices that are held out, both ascending.
+        As `stratified_indices`.
     """
-    if not 0 < wanted < count:
-        raise ValueError(f"cannot hold out {wanted} of {count} images: neither part may be empty")
+    labels = getattr(split, "labels", None)
+    if isinstance(labels, Tensor) and labels.ndim == 1:
+        return stratified_indices(labels, fraction, seed=seed)
+    return random_indices(len(split), round(fraction * len(split)), seed=seed)
+
+
+def random_indices(count: int, wanted: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of `count` images that are kept, and of `wanted` random ones that are held out, both ascending."""
     order = torch.randperm(count, generator=generator_for("random split", seed))
     return order[wanted:].sort().values, order[:wanted].sort().values
+
+
+def validation_split(dataset: D, fraction: float = 0.2, *, seed: int = 0) -> D:
+    """A data set for a search: one part of the training images to train on, the other to test on.
+
+    It does not contain the real test images, so that no choice can be based on them by mistake.
+    """
+    count, number = len(dataset.train), round(fraction * len(dataset.train))
+    if not 0 < number < count:
+        raise ValueError(
+            f"--data.validation {fraction} holds out {number} of the {count} training images of {dataset.name}; it "
+            "must leave some of them, but not all"
+        )
+    kept, held_out = hold_out(dataset.train, fraction, seed=seed)
+    return replace(
+        dataset,
+        description=f"{dataset.description}, {fraction:.0%} of the training images held out (seed {seed})",
+        train=dataset.train.select(kept),
+        test=dataset.train.select(held_out),
+    )

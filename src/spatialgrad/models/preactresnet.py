@@ -18,21 +18,14 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from spatialgrad.models.resnet import DEPTHS, ResNet, conv3x3
+from spatialgrad.models.resnet import DEPTHS, ResidualBlock, ResNet, conv3x3
 
 
-class PreActBlock(nn.Module):
+class PreActBlock(ResidualBlock):
     """Two 3×3 convolutions, each after batch normalization and rectifier, and an unnormalized shortcut.
 
-    Args:
-        in_channels: Number of input channels.
-        channels: Number of output channels of both convolutions.
-        stride: Stride of the first convolution.
-        dilations: Dilation of the first and of the second convolution.
-        bias: Whether the convolutions have a bias.
+    Arguments as for `ResidualBlock`.
     """
-
-    expansion = 1
 
     def __init__(
         self,
@@ -43,23 +36,25 @@ class PreActBlock(nn.Module):
         dilations: tuple[int, int] = (1, 1),
         bias: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(in_channels, channels)
         self.bn1 = nn.BatchNorm2d(in_channels)
         self.conv1 = conv3x3(in_channels, channels, stride=stride, dilation=dilations[0], bias=bias)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = conv3x3(channels, channels, dilation=dilations[1], bias=bias)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = (
-            None
-            if stride == 1 and in_channels == channels
-            else nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
-        )
+        self.downsample = None
+        if stride > 1 or in_channels != channels:
+            self.downsample = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return the output of the second convolution."""
+        y: Tensor = self.conv1(self.relu(self.bn1(x)))
+        y = self.conv2(self.relu(self.bn2(y)))
+        return y
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of residual and shortcut."""
-        residual: Tensor = self.conv1(self.relu(self.bn1(x)))
-        residual = self.conv2(self.relu(self.bn2(residual)))
-        return residual + (x if self.downsample is None else self.downsample(x))
+        return self.residual(x) + self.shortcut(x)
 
 
 class PreActResNet(ResNet):

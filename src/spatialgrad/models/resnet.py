@@ -15,7 +15,6 @@ layer torch's default.
 """
 
 from functools import partial
-from typing import Protocol
 
 from torch import Tensor, nn
 
@@ -24,18 +23,21 @@ from spatialgrad.models.layers import init_he_, scale_channels
 _CHANNELS = (64, 128, 256, 512)
 
 
-class BasicBlock(nn.Module):
-    """Two 3×3 convolutions and a shortcut.
+class ResidualBlock(nn.Module):
+    """Base class of a `ResNet`'s blocks: a residual and a shortcut.
 
     Args:
         in_channels: Number of input channels.
-        channels: Number of output channels of both convolutions.
-        stride: Stride of the first convolution.
-        dilations: Dilation of the first and of the second convolution.
+        channels: Number of channels of the 3×3 convolutions.
+        stride: Stride of the first 3×3 convolution.
+        dilations: Dilation of the first and of the second 3×3 convolution.
         bias: Whether the convolutions have a bias.
     """
 
     expansion = 1
+    """Number of output channels, as a multiple of `channels`."""
+    relu: nn.Module
+    downsample: nn.Module | None
 
     def __init__(
         self,
@@ -47,6 +49,35 @@ class BasicBlock(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
+
+    def residual(self, x: Tensor) -> Tensor:
+        """Return what the convolutions make of the input."""
+        raise NotImplementedError
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        """Return the input, in the shape of the residual."""
+        y: Tensor = x if self.downsample is None else self.downsample(x)
+        return y
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rectified sum of residual and shortcut."""
+        y: Tensor = self.relu(self.residual(x) + self.shortcut(x))
+        return y
+
+
+class BasicBlock(ResidualBlock):
+    """Two 3×3 convolutions and a shortcut; arguments as for `ResidualBlock`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        stride: int = 1,
+        dilations: tuple[int, int] = (1, 1),
+        bias: bool = False,
+    ) -> None:
+        super().__init__(in_channels, channels)
         self.conv1 = conv3x3(in_channels, channels, stride=stride, dilation=dilations[0], bias=bias)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = conv3x3(channels, channels, dilation=dilations[1], bias=bias)
@@ -54,23 +85,16 @@ class BasicBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = projection(in_channels, channels, stride=stride, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the rectified sum of residual and shortcut."""
-        residual = self.relu(self.bn1(self.conv1(x)))
-        residual = self.bn2(self.conv2(residual))
-        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+    def residual(self, x: Tensor) -> Tensor:
+        """Return the output of the second BatchNorm."""
+        y: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         return y
 
 
-class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1 convolutions, and a shortcut.
+class Bottleneck(ResidualBlock):
+    """A 3×3 convolution between two 1×1 convolutions, and a shortcut; arguments as for `ResidualBlock`.
 
-    Args:
-        in_channels: Number of input channels.
-        channels: Number of channels of the 3×3 convolution; the output has four times as many.
-        stride: Stride of the 3×3 convolution.
-        dilations: Dilation of the 3×3 convolution, and a second one that is not used.
-        bias: Whether the convolutions have a bias.
+    The second dilation is not used.
     """
 
     expansion = 4
@@ -84,7 +108,7 @@ class Bottleneck(nn.Module):
         dilations: tuple[int, int] = (1, 1),
         bias: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(in_channels, channels)
         out_channels = channels * self.expansion
         self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=bias)
         self.bn1 = nn.BatchNorm2d(channels)
@@ -95,12 +119,11 @@ class Bottleneck(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = projection(in_channels, out_channels, stride=stride, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the rectified sum of residual and shortcut."""
-        residual = self.relu(self.bn1(self.conv1(x)))
-        residual = self.relu(self.bn2(self.conv2(residual)))
-        residual = self.bn3(self.conv3(residual))
-        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+    def residual(self, x: Tensor) -> Tensor:
+        """Return the output of the third BatchNorm."""
+        y: Tensor = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
         return y
 
 
@@ -118,24 +141,6 @@ def projection(in_channels: int, out_channels: int, *, stride: int, bias: bool) 
     return nn.Sequential(
         nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=bias), nn.BatchNorm2d(out_channels)
     )
-
-
-class ResidualBlock(Protocol):
-    """Interface of the class of a `ResNet`'s blocks."""
-
-    expansion: int
-    """Number of output channels, as a multiple of `channels`."""
-
-    def __call__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int = 1,
-        dilations: tuple[int, int] = (1, 1),
-        bias: bool = False,
-    ) -> nn.Module:
-        """Build a block; see `BasicBlock` for the arguments."""
 
 
 class ResNet(nn.Module):
@@ -157,7 +162,7 @@ class ResNet(nn.Module):
 
     def __init__(
         self,
-        block: ResidualBlock,
+        block: type[ResidualBlock],
         depths: tuple[int, int, int, int],
         *,
         num_classes: int = 100,

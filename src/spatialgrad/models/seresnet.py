@@ -10,6 +10,7 @@ Initialisation: torch's default, as in that code; the paper prescribes He et al.
 """
 
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -39,33 +40,15 @@ class SqueezeExcitation(nn.Module):
 
 
 class SEBasicBlock(BasicBlock):
-    """A ResNet's basic block whose residual is weighted by squeeze-and-excitation.
+    """A ResNet's basic block whose residual is weighted by squeeze-and-excitation; arguments as for `BasicBlock`."""
 
-    Args:
-        in_channels: Number of input channels.
-        channels: Number of output channels of both convolutions.
-        stride: Stride of the first convolution.
-        dilations: Dilation of the first and of the second convolution.
-        bias: Whether the convolutions have a bias.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        channels: int,
-        *,
-        stride: int = 1,
-        dilations: tuple[int, int] = (1, 1),
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_channels, channels, stride=stride, dilations=dilations, bias=bias)
+    def __init__(self, in_channels: int, channels: int, *, bias: bool = True, **settings: Any) -> None:
+        super().__init__(in_channels, channels, bias=bias, **settings)
         self.se = SqueezeExcitation(channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the rectified sum of the weighted residual and the shortcut."""
-        residual = self.relu(self.bn1(self.conv1(x)))
-        residual = self.se(self.relu(self.bn2(self.conv2(residual))))
-        y: Tensor = self.relu(residual + (x if self.downsample is None else self.downsample(x)))
+    def residual(self, x: Tensor) -> Tensor:
+        """Return the weighted residual, which is rectified first."""
+        y: Tensor = self.se(self.relu(super().residual(x)))
         return y
 
 

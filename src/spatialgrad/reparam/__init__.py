@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from spatialgrad.reparam.methods import ACB, DBB, QARepVGG, RepVGG
     from spatialgrad.reparam.repopt.block import LayerScales, RepOpt
     from spatialgrad.reparam.repopt.explain import ScalesSummary, explain_scales
-    from spatialgrad.reparam.repopt.multiply import RepOptScaling
     from spatialgrad.reparam.repopt.scales import repopt_init_, repopt_multipliers, searched_scales
+    from spatialgrad.reparam.repopt.scaling import RepOptScaling
     from spatialgrad.utils.flops import Count, count
 
 __all__ = [

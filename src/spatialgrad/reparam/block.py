@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, Foldable, fold_conv, new_branch, unavailable
+from spatialgrad.reparam.branches import BRANCH_NAMES, Branch, ConvBranch, Foldable, fold_conv, new_branch, unavailable
+from spatialgrad.reparam.fold import Folded, exact, fold_batch_norm
 from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.reparam.kernels import Folded, exact, fold_batch_norm
 
 
 class UnsupportedLayerError(ValueError):
@@ -83,11 +83,9 @@ class BranchedConv2d(Foldable):
     def to_conv(self) -> nn.Conv2d:
         """Return the plain convolution that computes the same as this block in evaluation mode."""
         like = next(parameter for parameter in self.parameters() if parameter.ndim == 4)
-        if self.merged is not None:
-            biased = self.merged.bias is not None
-        else:
-            biased = any(branch.has_bias for _, branch in self.named_branches())
-            biased = biased or self.bias is not None or self.norm is not None
+        # A BatchNorm adds a constant even if it has no bias.
+        parts = list(self.modules())
+        biased = any(isinstance(part, _BatchNorm) or getattr(part, "bias", None) is not None for part in parts)
         conv = self.geometry.empty_conv(bias=biased, like=like)
         folded = self.fold()
         conv.weight.copy_(folded.weight)
@@ -107,16 +105,8 @@ class BranchedConv2d(Foldable):
         """Return the method and the geometry of the replaced convolution."""
         return f"{self.method}: {self.geometry}"
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        error_msgs: list[str] = others[-1]
         merged = f"{prefix}weight" in state_dict or f"{prefix}merged.weight" in state_dict
         if self.merged is None and merged:
             error_msgs.append(
@@ -128,9 +118,7 @@ class BranchedConv2d(Foldable):
                 f"{prefix[:-1]!r} is a {self.method} block that was switched to deploy, but the checkpoint contains "
                 "its branches. Load the checkpoint first, then switch or merge."
             )
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 class Reparameterization(ABC):
@@ -181,7 +169,7 @@ def branched(
     branches: dict[str, Branch] = {}
     for name in sorted(names, key=BRANCH_NAMES.index):
         if name == "kxk":
-            branches[name] = ConvBranch(geometry, geometry.full, bn, conv=conv)
+            branches[name] = ConvBranch.around(conv, geometry, bn)
             branches[name].training = conv.training
         elif unavailable(name, geometry) is None:
             branch = new_branch(name, geometry, norm_like=norm_like or bn, like=conv.weight)
@@ -199,10 +187,10 @@ def named_blocks(model: nn.Module) -> Iterator[tuple[str, BranchedConv2d]]:
             yield name, module
 
 
-def outer_modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+def outer_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Iterate like `named_modules`, but not into blocks."""
     inside: set[nn.Module] = set()
-    for name, module in model.named_modules(prefix=prefix):
+    for name, module in model.named_modules():
         if module not in inside:
             yield name, module
         if isinstance(module, BranchedConv2d):

@@ -7,6 +7,7 @@ neither gives an answer are an error.
 """
 
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,9 +18,6 @@ from torch.utils._pytree import tree_leaves
 
 from spatialgrad.reparam.block import BranchedConv2d, UnsupportedLayerError
 from spatialgrad.utils.modules import quiet_evaluation
-
-_Consumers = dict[nn.Module, set[nn.Module | None]]
-"""The consumers of each convolution's output: BatchNorms, or None for anything else."""
 
 
 def following_batch_norms(
@@ -40,28 +38,35 @@ def following_batch_norms(
         UnsupportedLayerError: If tracing gives no answer; the message names the layers and the reason.
     """
     wanted = set(convs.values())
+    undecided: dict[nn.Conv2d, str] = {}
     if example_inputs is None:
-        consumers, sources, undecided = _trace(model, wanted)
+        flow, undecided = _trace(model, wanted)
     else:
-        consumers, sources = _observe(model, wanted, example_inputs)
-        undecided = {}
-    unknown = {name: undecided[conv] for name, conv in convs.items() if conv in undecided}
-    if unknown:
-        name, reason = next(iter(unknown.items()))
+        flow = _observe(model, wanted, example_inputs)
+    if unknown := {name: undecided[conv] for name, conv in convs.items() if conv in undecided}:
+        names, reason = ", ".join(map(repr, unknown)), next(iter(unknown.values()))
         raise UnsupportedLayerError(
-            f"Cannot tell which BatchNorm follows {', '.join(map(repr, unknown))}: {reason}. Pass example_inputs= "
-            "to observe one forward pass, or leave the layers out with include=."
+            f"Cannot tell which BatchNorm follows {names}: {reason}. Pass example_inputs= to observe one forward pass, "
+            "or leave the layers out with include=."
         )
-    following: dict[str, _BatchNorm | None] = {}
-    for name, conv in convs.items():
-        if conv not in consumers:
-            continue
-        readers = list(consumers[conv])
-        bn = readers[0] if len(readers) == 1 else None
-        exclusive = isinstance(bn, _BatchNorm) and sources.get(bn) == {conv}
-        foldable = type(bn) in (nn.BatchNorm2d, nn.SyncBatchNorm) and getattr(bn, "running_mean", None) is not None
-        following[name] = bn if exclusive and foldable else None  # type: ignore[assignment]
-    return following
+    return {name: flow.batch_norm_after(conv) for name, conv in convs.items() if conv in flow.readers}
+
+
+class _Flow:
+    """What a forward pass does with the convolutions in question and with BatchNorms; None is anything else."""
+
+    def __init__(self) -> None:
+        self.readers: dict[nn.Module, set[_BatchNorm | None]] = {}
+        """The BatchNorms that read each convolution's output."""
+        self.sources: dict[nn.Module, set[nn.Module | None]] = defaultdict(set)
+        """The convolutions whose output each BatchNorm reads."""
+
+    def batch_norm_after(self, conv: nn.Module) -> _BatchNorm | None:
+        bn, *others = self.readers[conv] or {None}
+        if bn is None or others or self.sources[bn] != {conv}:
+            return None
+        foldable = type(bn) in (nn.BatchNorm2d, nn.SyncBatchNorm) and bn.running_mean is not None
+        return bn if foldable else None
 
 
 class _Tracer(fx.Tracer):
@@ -77,12 +82,9 @@ class _Tracer(fx.Tracer):
         return not any(part in self.wanted or isinstance(part, _BatchNorm) for part in m.modules())
 
 
-def _trace(
-    model: nn.Module, wanted: set[nn.Conv2d]
-) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]], dict[nn.Conv2d, str]]:
-    """Trace the model, or the largest parts of it that can be traced."""
-    consumers: _Consumers = {}
-    sources: dict[nn.Module, set[nn.Module | None]] = {}
+def _trace(model: nn.Module, wanted: set[nn.Conv2d]) -> tuple[_Flow, dict[nn.Conv2d, str]]:
+    """Trace the model, or the largest parts of it that can be traced; also return why layers are undecided."""
+    flow = _Flow()
     undecided: dict[nn.Conv2d, str] = {}
 
     def visit(part: nn.Module, name: str) -> None:
@@ -106,17 +108,17 @@ def _trace(
             module = part.get_submodule(node.target)
             if isinstance(module, _BatchNorm):
                 source = node.args[0] if node.args else node.kwargs.get("input")
-                sources.setdefault(module, set()).add(_called(part, source))
+                flow.sources[module].add(_called(part, source))
             if module in wanted:
+                readers = flow.readers.setdefault(module, set())
                 for user in node.users:
                     reader = _called(part, user)
-                    consumers.setdefault(module, set()).add(reader if isinstance(reader, _BatchNorm) else None)
+                    readers.add(reader if isinstance(reader, _BatchNorm) else None)
                     if user.op == "output" and part is not model:
                         undecided[module] = f"its output leaves {name!r}, whose caller cannot be traced"
-                consumers.setdefault(module, set())
 
     visit(model, "")
-    return consumers, sources, undecided
+    return flow, undecided
 
 
 def _called(part: nn.Module, node: object) -> nn.Module | None:
@@ -148,27 +150,22 @@ class _Observer(TorchFunctionMode):
         return result
 
 
-def _observe(
-    model: nn.Module, wanted: set[nn.Conv2d], example_inputs: Any
-) -> tuple[_Consumers, dict[nn.Module, set[nn.Module | None]]]:
+def _observe(model: nn.Module, wanted: set[nn.Conv2d], example_inputs: Any) -> _Flow:
     """Run the model once in evaluation mode and record which module reads which output."""
-    consumers: _Consumers = {}
-    sources: dict[nn.Module, set[nn.Module | None]] = {}
+    flow = _Flow()
     outputs: dict[int, tuple[Tensor, nn.Module]] = {}  # keeps the tensors alive, so that no id is reused
-    running: list[nn.Module] = []
+    running: list[_BatchNorm] = []
 
     def note(tensor: Tensor) -> None:
         if id(tensor) in outputs:
-            conv = outputs[id(tensor)][1]
-            consumers[conv].add(running[-1] if running else None)
+            flow.readers[outputs[id(tensor)][1]].add(running[-1] if running else None)
 
     def after_conv(module: nn.Module, args: Any, output: Tensor) -> None:
         outputs[id(output)] = output, module
-        consumers.setdefault(module, set())
+        flow.readers.setdefault(module, set())
 
-    def before_norm(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        source = outputs[id(args[0])][1] if args and id(args[0]) in outputs else None
-        sources.setdefault(module, set()).add(source)
+    def before_norm(module: _BatchNorm, args: tuple[Tensor, ...]) -> None:
+        flow.sources[module].add(outputs[id(args[0])][1] if args and id(args[0]) in outputs else None)
         running.append(module)
 
     def after_norm(module: nn.Module, args: Any, output: Tensor) -> None:
@@ -187,7 +184,7 @@ def _observe(
     for leaf in tree_leaves(result):
         if isinstance(leaf, Tensor):
             note(leaf)
-    return consumers, sources
+    return flow
 
 
 def forward_with(model: nn.Module, inputs: Any) -> Any:

@@ -1,16 +1,22 @@
 """`reparameterize_`: replace the convolutions of a model by blocks with branches."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, outer_modules
+from spatialgrad.reparam.block import (
+    BranchedConv2d,
+    Reparameterization,
+    UnsupportedLayerError,
+    branched,
+    outer_modules,
+)
 from spatialgrad.reparam.bn_tracing import following_batch_norms
-from spatialgrad.reparam.branch import ConvBranch
+from spatialgrad.reparam.branches import ConvBranch
 from spatialgrad.reparam.merging import default_tolerance, evaluate_block, largest_difference, probe_for
 from spatialgrad.reparam.preserve import bypassed, calibrate_, compensate_, make_identity_, set_strength_
 from spatialgrad.reparam.surgery import (
@@ -23,7 +29,7 @@ from spatialgrad.reparam.surgery import (
     tied_parameters,
 )
 from spatialgrad.utils.loaders import Forward
-from spatialgrad.utils.modules import Predicate, quiet_evaluation, unwrap_model
+from spatialgrad.utils.modules import Predicate, unwrap_model
 from spatialgrad.utils.optimizers import parameter_ids
 
 logger = logging.getLogger(__name__)
@@ -96,39 +102,45 @@ def reparameterize_(
 
     before = list(root.parameters())
     siblings: dict[nn.Parameter, list[nn.Parameter]] = {}
-    references: list[tuple[str, BranchedConv2d, Tensor]] = []
-    undo: list[tuple[nn.Module, nn.Module | None]] = []
-    for name, (conv, bn) in layers.items():
-        reference = _evaluate(conv, bn)
+    kept: list[tuple[str, BranchedConv2d, Tensor]] = []
+    undo: list[tuple[nn.Module, nn.Module]] = []
+    for name, conv, bn in layers:
         like, old = bn or nearest_batch_norm(root, conv), list(conv.parameters())
+        # A BatchNorm that stays behind the block tells as much as one that moves into it.
+        keep = _was_trained(bn if config.takes_batch_norm else like) if preserve is None else preserve
+        reference = _output_of(branched(conv, ("kxk",), method=config.name, bn=bn)) if keep else None
         block = config.build(conv, bn, name)
         siblings |= parameter_siblings(block, old, [] if like is None else list(like.parameters()))
-        identity = nn.Identity().train(conv.training)
         if bn is not None:
-            replace_module_(root, bn, identity)
+            undo.append((nn.Identity().train(conv.training), bn))
+            replace_module_(root, bn, undo[-1][0])
+        undo.append((block, conv))
         replace_module_(root, conv, block)
-        undo += [(block, conv), (identity, bn)]
-        # A BatchNorm that stays behind the block tells as much as one that moves into it.
-        if _was_trained(bn if config.takes_batch_norm else like) if preserve is None else preserve:
-            references.append((name, block, reference))
+        if reference is not None:
+            kept.append((name, block, reference))
 
-    kept = [block for _, block, _ in references if "kxk" in block.branches]  # others preserve it by construction
-    weights = {conv.weight: conv.weight.detach().clone() for conv, _ in layers.values()} if data is not None else {}
+    parts = [part for _, conv, bn in layers for part in (conv, bn) if part is not None]
+    values = {parameter: parameter.detach().clone() for part in parts for parameter in part.parameters()}
     try:
-        _preserve_(root, kept, {bn for _, bn in layers.values()}, data, batches, forward)
+        # Others than these preserve their function by construction.
+        blocks = [block for _, block, _ in kept if "kxk" in block.branches]
+        _preserve_(root, blocks, {bn for _, _, bn in layers}, data, batches, forward)
+        for name, block, reference in kept:
+            _check_preserved(f"{config.name} in place of {name!r}", block, reference)
     except BaseException:
-        for new, old_module in undo:
-            if old_module is not None:
-                replace_module_(root, new, old_module)
-        for weight, value in weights.items():
-            weight.data.copy_(value)
+        for new, replaced in undo:
+            replace_module_(root, new, replaced)
+        for parameter, value in values.items():
+            parameter.data.copy_(value)
         raise
-    for name, block, reference in references:
-        _check_function(f"{config.name} in place of {name!r}", block, reference)
     if torch_optimizer is not None:
         hand_over_(torch_optimizer, root, before=before, siblings=siblings)
-    logger.info("%s replaced %d convolutions: %s", config.name, len(layers), ", ".join(layers))
+    logger.info("%s replaced %d convolutions: %s", config.name, len(layers), ", ".join(name for name, _, _ in layers))
     return model
+
+
+_Layer = tuple[str, nn.Conv2d, _BatchNorm | None]
+"""Name and module of a convolution to replace, and the BatchNorm that moves into its block."""
 
 
 def _find_layers(
@@ -137,9 +149,18 @@ def _find_layers(
     include: Predicate | None,
     exclude: Predicate | None,
     example_inputs: Any,
-) -> dict[str, tuple[nn.Conv2d, _BatchNorm | None]]:
-    """Return the convolutions to replace, each with the BatchNorm that moves into its block."""
-    convs = _select(root, config, include, exclude)
+) -> list[_Layer]:
+    convs: dict[str, nn.Conv2d] = {}
+    tied = tied_parameters(root)
+    for name, module in outer_modules(root):
+        if not isinstance(module, nn.Conv2d) or (exclude is not None and exclude(name, module)):
+            continue
+        # By default, subclasses of Conv2d are left alone: they may compute something else.
+        default = type(module) is nn.Conv2d and config.includes(module)
+        if default if include is None else include(name, module):
+            _check_replaceable(name, module, tied)
+            config.check(name, module)
+            convs[name] = module
     norms: dict[str, _BatchNorm | None] = dict.fromkeys(convs)
     if config.takes_batch_norm:
         norms = following_batch_norms(root, convs, example_inputs)
@@ -154,13 +175,31 @@ def _find_layers(
             f"{config.name} found no convolution to replace. By default, it replaces plain torch.nn.Conv2d layers "
             "with the kernel size of its paper that are not inside a block; pass include= to select others."
         )
-    return {name: (convs[name], bn) for name, bn in norms.items()}
+    return [(name, convs[name], bn) for name, bn in norms.items()]
 
 
-def _check_held(layers: Mapping[str, tuple[nn.Conv2d, _BatchNorm | None]], optimizer: Optimizer) -> None:
+def _check_replaceable(layer: str, conv: nn.Conv2d, tied: set[nn.Parameter]) -> None:
+    """Raise `UnsupportedLayerError` for anything but a plain convolution with parameters of its own."""
+    reason, way_out = "", "Leave it out with include=."
+    if not layer:
+        reason, way_out = "itself is a convolution", "Wrap it, for example in torch.nn.Sequential(conv)."
+    elif type(conv) is not nn.Conv2d:
+        reason = f"is a {type(conv).__name__}, and only plain torch.nn.Conv2d layers can be replaced"
+    elif "weight" not in conv._parameters:
+        reason = "has a weight that is computed, not a parameter"
+    elif hasattr(conv.weight, "to_local"):
+        reason, way_out = "is sharded", "Convert the model first, then shard it."
+    elif conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks or conv._backward_pre_hooks:
+        reason, way_out = "has hooks that would be lost", "Remove them first, or leave the layer out with include=."
+    elif not tied.isdisjoint(conv.parameters()):
+        reason = "shares its parameters with another layer"
+    if reason:
+        raise UnsupportedLayerError(f"{repr(layer) if layer else 'The model'} {reason}. {way_out}")
+
+
+def _check_held(layers: Iterable[_Layer], optimizer: Optimizer) -> None:
     held = parameter_ids(optimizer)
-    weights = {name: conv.weight for name, (conv, _) in layers.items()}
-    missing = [name for name, weight in weights.items() if weight.requires_grad and id(weight) not in held]
+    missing = [name for name, conv, _ in layers if conv.weight.requires_grad and id(conv.weight) not in held]
     if missing:
         raise ValueError(
             f"The optimizer does not train {', '.join(map(repr, missing))}. Pass the optimizer that does, or leave "
@@ -168,48 +207,18 @@ def _check_held(layers: Mapping[str, tuple[nn.Conv2d, _BatchNorm | None]], optim
         )
 
 
-def _evaluate(conv: nn.Conv2d, bn: _BatchNorm | None) -> Tensor:
-    """Return the output of a layer in evaluation mode for its probe input."""
-    layer = nn.Sequential(conv) if bn is None else nn.Sequential(conv, bn)
-    with quiet_evaluation(layer):
-        output: Tensor = layer(probe_for(conv))
-    return output
+def _output_of(block: BranchedConv2d) -> Tensor:
+    return evaluate_block(block, probe_for(block))[0]
 
 
-def _check_function(what: str, block: BranchedConv2d, reference: Tensor) -> None:
+def _check_preserved(what: str, block: BranchedConv2d, reference: Tensor) -> None:
     output, size = evaluate_block(block, probe_for(block))
     difference = largest_difference(reference, output, size)
-    if not difference.relative <= default_tolerance(reference.dtype):
+    if not difference.relative <= default_tolerance(reference.dtype):  # also for NaN
         raise RuntimeError(
             f"{what} changed the output by {difference}. The layer's weights or BatchNorm statistics may be too "
             "extreme for this precision."
         )
-
-
-def _select(
-    root: nn.Module, config: Reparameterization, include: Predicate | None, exclude: Predicate | None
-) -> dict[str, nn.Conv2d]:
-    convs: dict[str, nn.Conv2d] = {}
-    tied = tied_parameters(root)
-    for name, module in outer_modules(root):
-        if not isinstance(module, nn.Conv2d) or (exclude is not None and exclude(name, module)):
-            continue
-        if include is None:
-            # By default, subclasses of Conv2d are left alone: they may compute something else.
-            wanted = type(module) is nn.Conv2d and config.includes(module)
-        else:
-            wanted = include(name, module)
-        if not wanted:
-            continue
-        if module is root:
-            raise ValueError(
-                "The model itself is a convolution, which cannot be replaced in place: wrap it, for example in "
-                "torch.nn.Sequential(conv)."
-            )
-        _check_replaceable(name, module, tied)
-        config.check(name, module)
-        convs[name] = module
-    return convs
 
 
 def _was_trained(bn: _BatchNorm | None) -> bool:
@@ -246,23 +255,3 @@ def _preserve_(
             calibrate_(root, inner, data, batches=batches, forward=forward)
         for norm in inner:
             make_identity_(norm)
-
-
-def _check_replaceable(layer: str, conv: nn.Module, tied: set[nn.Parameter]) -> None:
-    """Raise `UnsupportedLayerError` for anything but a plain convolution with parameters of its own."""
-    way_out = "Leave it out with include=."
-    if type(conv) is not nn.Conv2d:
-        raise UnsupportedLayerError(
-            f"{layer!r} is a {type(conv).__name__}, and only plain torch.nn.Conv2d layers can be replaced. {way_out}"
-        )
-    if "weight" not in conv._parameters:
-        raise UnsupportedLayerError(f"The weight of {layer!r} is computed, not a parameter. {way_out}")
-    if hasattr(conv.weight, "to_local"):
-        raise UnsupportedLayerError(f"{layer!r} is sharded. Convert the model first, then shard it.")
-    if conv._forward_hooks or conv._forward_pre_hooks or conv._backward_hooks or conv._backward_pre_hooks:
-        raise UnsupportedLayerError(
-            f"{layer!r} has hooks that would be lost. Remove them before the conversion, or leave the layer out "
-            "with include=."
-        )
-    if not tied.isdisjoint(conv.parameters()):
-        raise UnsupportedLayerError(f"{layer!r} shares its parameters with another layer. {way_out}")

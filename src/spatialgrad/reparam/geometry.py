@@ -6,20 +6,21 @@ window and the kernel's edge. With the paddings computed here, the output of eve
 full convolution's and is aligned with it, borders included, for any stride, padding and dilation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spatialgrad.reparam.kernels import centre
+from spatialgrad.reparam.fold import centre
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 """The padding modes of torch's convolutions."""
 
 Pads = tuple[int, int, int, int]
 """Left, right, top and bottom, in the order of `torch.nn.functional.pad`; negative values crop."""
+NO_PADS: Pads = (0, 0, 0, 0)
 
 
 class KernelWindow(NamedTuple):
@@ -33,7 +34,7 @@ class KernelWindow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvGeometry:
-    """Everything about a 2-d convolution except its weights."""
+    """The arguments of a `torch.nn.Conv2d`, except its bias."""
 
     in_channels: int
     out_channels: int
@@ -47,16 +48,7 @@ class ConvGeometry:
     @classmethod
     def of(cls, conv: nn.Conv2d) -> "ConvGeometry":
         """Return the geometry of a convolution."""
-        return cls(
-            in_channels=conv.in_channels,
-            out_channels=conv.out_channels,
-            kernel_size=cast("tuple[int, int]", conv.kernel_size),
-            stride=cast("tuple[int, int]", conv.stride),
-            padding=cast("tuple[int, int] | str", conv.padding),
-            dilation=cast("tuple[int, int]", conv.dilation),
-            groups=conv.groups,
-            padding_mode=conv.padding_mode,
-        )
+        return cls(**{field.name: getattr(conv, field.name) for field in fields(cls)})
 
     def __str__(self) -> str:
         kernel = "×".join(map(str, self.kernel_size))
@@ -67,7 +59,7 @@ class ConvGeometry:
     def pads(self) -> Pads:
         """Padding on each side, also for `padding="same"` and `padding="valid"`."""
         if self.padding == "valid":
-            return 0, 0, 0, 0
+            return NO_PADS
         if self.padding == "same":
             # Like torch: the odd pixel of an even extent goes to the right and to the bottom.
             height, width = ((k - 1) * d for k, d in zip(self.kernel_size, self.dilation, strict=True))
@@ -75,25 +67,12 @@ class ConvGeometry:
         rows, columns = cast("tuple[int, int]", self.padding)
         return columns, columns, rows, rows
 
-    @property
-    def full(self) -> KernelWindow:
-        """The window of the whole kernel."""
-        return KernelWindow(0, 0, *self.kernel_size)
-
-    @property
-    def row(self) -> KernelWindow:
-        """The 1×k window through the centre."""
-        return KernelWindow(centre(self.kernel_size)[0], 0, 1, self.kernel_size[1])
-
-    @property
-    def column(self) -> KernelWindow:
-        """The k×1 window through the centre."""
-        return KernelWindow(0, centre(self.kernel_size)[1], self.kernel_size[0], 1)
-
-    @property
-    def point(self) -> KernelWindow:
-        """The 1×1 window at the centre."""
-        return KernelWindow(*centre(self.kernel_size), 1, 1)
+    def window(self, name: str) -> KernelWindow:
+        """Return the whole kernel (`kxk`), or the row (`1xk`), column (`kx1`) or point (`1x1`) through its centre."""
+        (row, column), (height, width) = centre(self.kernel_size), self.kernel_size
+        top, rows = (0, height) if name in ("kxk", "kx1") else (row, 1)
+        left, columns = (0, width) if name in ("kxk", "1xk") else (column, 1)
+        return KernelWindow(top, left, rows, columns)
 
     def window_pads(self, window: KernelWindow) -> Pads:
         """Return the paddings with which a convolution of this window alone is aligned with the full one."""
@@ -112,49 +91,22 @@ class ConvGeometry:
         Paddings that torch's convolution supports are left to it: they then cost no copy of the input.
         """
         explicit, native = split_pads(self.window_pads(window), self.padding_mode)
-        return explicit, self.new_conv((window.height, window.width), padding=native, like=like)
+        return explicit, self.new_conv(like, kernel_size=(window.height, window.width), padding=native)
 
-    def new_conv(self, kernel_size: tuple[int, int], *, padding: tuple[int, int] = (0, 0), like: Tensor) -> nn.Conv2d:
-        """Return a freshly initialized convolution without bias, with the channels and strides of this geometry."""
-        return conv_like(
-            like,
-            self.in_channels,
-            self.out_channels,
-            kernel_size,
-            stride=self.stride,
-            padding=padding,
-            dilation=self.dilation,
-            groups=self.groups,
-        )
+    def new_conv(self, like: Tensor, **changes: Any) -> nn.Conv2d:
+        """Return a freshly initialized convolution, with the device, dtype and memory format of a weight.
+
+        It has neither padding nor bias, and otherwise this geometry except for the `changes`. The initial weights are
+        drawn on the CPU: a seed gives the same ones on every device.
+        """
+        settings = {**vars(self), "padding": 0, "padding_mode": "zeros", **changes}
+        conv = nn.Conv2d(**settings, bias=False, device="meta" if like.is_meta else "cpu", dtype=like.dtype)
+        return _in_format_of(like, conv.to(like.device))
 
     def empty_conv(self, *, bias: bool, like: Tensor) -> nn.Conv2d:
         """Return a convolution of this geometry with uninitialized parameters."""
-        conv = nn.Conv2d(
-            self.in_channels,
-            self.out_channels,
-            self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            bias=bias,
-            padding_mode=self.padding_mode,
-            device="meta",
-            dtype=like.dtype,
-        )
+        conv = nn.Conv2d(**vars(self), bias=bias, device="meta", dtype=like.dtype)
         return _in_format_of(like, conv.to_empty(device=like.device))
-
-
-def conv_like(
-    like: Tensor, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], **settings: Any
-) -> nn.Conv2d:
-    """Return a freshly initialized convolution without bias, with the device, dtype and memory format of a weight.
-
-    The initial weights are drawn on the CPU: a seed gives the same ones on every device.
-    """
-    device = "meta" if like.is_meta else "cpu"
-    conv = nn.Conv2d(in_channels, out_channels, kernel_size, bias=False, device=device, dtype=like.dtype, **settings)
-    return _in_format_of(like, conv.to(like.device))
 
 
 def _in_format_of(like: Tensor, conv: nn.Conv2d) -> nn.Conv2d:
@@ -173,7 +125,7 @@ def split_pads(pads: Pads, mode: str) -> tuple[Pads, tuple[int, int]]:
     """Split paddings into those to apply explicitly and those that a convolution supports (rows, columns)."""
     left, right, top, bottom = pads
     if mode == "zeros" and left == right >= 0 and top == bottom >= 0:
-        return (0, 0, 0, 0), (top, left)
+        return NO_PADS, (top, left)
     return pads, (0, 0)
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError
-from spatialgrad.reparam.branch import Branch
+from spatialgrad.reparam.branches import Branch
+from spatialgrad.reparam.fold import Folded, embed_kernel, exact
 from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow, memory_format_of, pad2d, split_pads
-from spatialgrad.reparam.kernels import Folded, embed_kernel, exact
 
 Mask = tuple[tuple[int, ...], ...]
 
@@ -118,15 +118,14 @@ class MaskedBranch(Branch):
         top, left, height, width = self.window
         return kernel[..., top : top + height, left : left + width]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def linear(self, x: Tensor) -> Tensor:
         """Return the convolution with the masked weights."""
         geometry = self.geometry
         x = pad2d(x, self.pads, geometry.padding_mode)
         weight = self.weight * self.box_mask
         return F.conv2d(x, weight, None, geometry.stride, self.padding, geometry.dilation, geometry.groups)
 
-    @torch.no_grad()
-    def fold(self) -> Folded:
+    def fold_linear(self) -> Folded:
         """Return the masked weights, in the kernel's full size."""
         weight = exact(self.weight) * exact(self.box_mask)
         weight = embed_kernel(weight, self.geometry.kernel_size, self.window[:2])

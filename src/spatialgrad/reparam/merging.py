@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 
 from spatialgrad.reparam.block import BranchedConv2d, named_blocks
 from spatialgrad.reparam.bn_tracing import forward_with
-from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.utils.modules import quiet_evaluation, unwrap_model
 
 logger = logging.getLogger(__name__)
@@ -98,8 +97,7 @@ def merge_with_report(model: nn.Module, *, example_inputs: Any = None, tolerance
     layers: dict[str, Difference] = {}
     replacements: dict[int, Any] = {}
     for name, block in named_blocks(root):
-        conv = block.to_conv()
-        probe = probe_for(conv)
+        conv, probe = block.to_conv(), probe_for(block)
         reference, size = evaluate_block(block, probe)
         layers[name] = largest_difference(reference, conv(probe), size)
         _check(f"the merged {block.method} block {name!r}", layers[name], reference.dtype, tolerance)
@@ -159,14 +157,13 @@ def largest_difference(reference: Tensor, other: Tensor, size: float = 0.0) -> D
     return Difference(absolute, absolute / size if size else absolute)
 
 
-def probe_for(conv: nn.Conv2d | BranchedConv2d) -> Tensor:
-    """Return a random input for a layer, large enough for a few output pixels and all borders."""
-    geometry = ConvGeometry.of(conv) if isinstance(conv, nn.Conv2d) else conv.geometry
+def probe_for(block: BranchedConv2d) -> Tensor:
+    """Return a random input for a block, large enough for a few output pixels and all borders."""
+    geometry, like = block.geometry, next(block.parameters())
     left, right, top, bottom = geometry.pads
     (height, width), (down, across) = geometry.kernel_size, geometry.dilation
     rows = max((height - 1) * down + 1 + 3 * geometry.stride[0], top + 1, bottom + 1)
     columns = max((width - 1) * across + 1 + 3 * geometry.stride[1], left + 1, right + 1)
-    like = next(conv.parameters())
     generator = torch.Generator("cpu").manual_seed(0)
     probe = torch.randn(2, geometry.in_channels, rows, columns, generator=generator, device="cpu")
     return probe.to(device=like.device, dtype=like.dtype)

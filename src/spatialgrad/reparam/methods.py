@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError, branched
-from spatialgrad.reparam.branch import BRANCH_NAMES, Branch, ConvBranch, IdentityBranch, new_norm, unavailable
+from spatialgrad.reparam.branches import BRANCH_NAMES, Branch, ConvBranch, IdentityBranch, new_norm, unavailable
 from spatialgrad.reparam.geometry import ConvGeometry
 
 
@@ -93,10 +93,9 @@ class QARepVGG(RepVGG):
         """Build the block around a convolution; the BatchNorm of the layer, if any, normalizes the sum."""
         geometry, trains = ConvGeometry.of(conv), conv.weight.requires_grad
         inner = new_norm(conv.out_channels, bn, conv.weight).requires_grad_(trains)
-        pointwise = ConvBranch(geometry, geometry.point, None, like=conv.weight).requires_grad_(trains)
         branches: dict[str, Branch] = {
-            "kxk": ConvBranch(geometry, geometry.full, inner, conv=conv),
-            "1x1": pointwise,
+            "kxk": ConvBranch.around(conv, geometry, inner),
+            "1x1": ConvBranch.new("1x1", geometry, None, like=conv.weight).requires_grad_(trains),
         }
         if self.identity and unavailable("identity", geometry) is None:
             branches["identity"] = IdentityBranch(geometry, None)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d
-from spatialgrad.reparam.branch import Branch, ConvBranch, Foldable, fold_conv
-from spatialgrad.reparam.kernels import Folded, batch_norm_affine, exact, fold_affine
+from spatialgrad.reparam.branches import Branch, ConvBranch, fold_conv
+from spatialgrad.reparam.fold import Folded, batch_norm_affine, exact, fold_affine
 from spatialgrad.utils.distributed import all_reduce_, highest, is_distributed, raise_together
 from spatialgrad.utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
 from spatialgrad.utils.modules import quiet_evaluation
@@ -23,19 +23,21 @@ NEW_BRANCH_STRENGTH = 0.01
 @torch.no_grad()
 def set_strength_(branch: Branch, strength: float) -> None:
     """Set the weight of a branch's last BatchNorm, and its bias so that the branch adds no constant."""
-    if branch.bn is None or branch.bn.bias is None:
-        raise ValueError("Only a branch that ends with an affine BatchNorm has a strength.")
-    branch.bn.weight.fill_(strength)
-    branch.bn.bias.zero_()
-    branch.bn.bias.copy_(-branch.fold().bias)
+    bn = cast("_BatchNorm", branch.bn)
+    bn.weight.fill_(strength)
+    bn.bias.zero_()
+    bn.bias.copy_(-branch.fold().bias)
 
 
 @torch.no_grad()
 def compensate_(block: BranchedConv2d) -> None:
     """Give all other branches a small strength and subtract their contribution from `kxk`, in place.
 
-    Afterwards, all branches together compute what the `kxk` branch alone computed before.
+    Afterwards, all branches together compute what the `kxk` branch alone computed before, without its scale.
     """
+    full = cast("ConvBranch", block.branches["kxk"])
+    if full.scale is not None:
+        cast("nn.Conv2d", full.conv).weight.div_(full.scale.view(-1, 1, 1, 1))
     for name, branch in block.named_branches():
         if name != "kxk":
             if branch.bn is not None:
@@ -63,7 +65,7 @@ def bypassed(norms: Iterable[_BatchNorm]) -> Iterator[None]:
 
 
 @torch.no_grad()
-def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
+def absorb_(target: nn.Module, addend: Folded) -> None:
     """Add a kernel and bias to a convolution, the sum of a block's branches or its `kxk` branch, in place.
 
     Inside a block, the addend goes to the `kxk` branch. Before a BatchNorm, it is divided by the BatchNorm's scale. If
@@ -78,26 +80,25 @@ def absorb_(target: nn.Conv2d | Foldable, addend: Folded) -> None:
             target.bias = nn.Parameter(addend.bias.to(target.weight))
         return
     if isinstance(target, BranchedConv2d):
-        absorb_(target.merged or cast("ConvBranch", target.branches["kxk"]), addend)
+        absorb_(target.merged or target.branches["kxk"], addend)
         return
-    if not isinstance(target, ConvBranch):
-        raise TypeError(f"Cannot add a kernel to {type(target).__name__}: only a convolution, block or kxk branch.")
-    bn = target.bn
+    branch = cast("ConvBranch", target)
+    bn = branch.bn
     if bn is None:
-        if target.channel_scale is not None:
-            addend = Folded(addend.weight / exact(target.channel_scale).view(-1, 1, 1, 1), addend.bias)
-        absorb_(target.conv, addend)
+        if branch.scale is not None:
+            addend = Folded(addend.weight / branch.scale.to(addend.weight).view(-1, 1, 1, 1), addend.bias)
+        absorb_(branch.conv, addend)
         return
 
-    before = fold_conv(target.conv)
+    before = fold_conv(branch.conv)
     scale, shift = batch_norm_affine(bn, like=before.weight)
-    wanted = fold_affine(before, scale, shift) + Folded(addend.weight.to(scale), addend.bias.to(scale))
+    wanted = fold_affine(before, scale, shift) + addend
     new_scale = scale if bn.weight is None else _steady_scale(before.weight, wanted.weight, scale)
     weight = wanted.weight / new_scale[:, None, None, None] - before.weight
     if bn.bias is None:
-        absorb_(target.conv, Folded(weight, (wanted.bias - shift) / new_scale - before.bias))
+        absorb_(branch.conv, Folded(weight, (wanted.bias - shift) / new_scale - before.bias))
         return
-    absorb_(target.conv, Folded(weight, torch.zeros_like(before.bias)))
+    absorb_(branch.conv, Folded(weight, torch.zeros_like(before.bias)))
     mean, std = exact(cast("Tensor", bn.running_mean)), (exact(cast("Tensor", bn.running_var)) + bn.eps).sqrt()
     changed = new_scale != scale
     bn.weight.copy_(torch.where(changed, new_scale * std, exact(bn.weight)))

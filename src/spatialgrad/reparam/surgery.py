@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -90,34 +90,28 @@ def hand_over_(
     Raises:
         ValueError: If the optimizer holds none of the older parameters.
     """
-    before = list(before)
-    old, names = set(before), {parameter: name for name, parameter in model.named_parameters()}
+    lost = dict.fromkeys(before)
     group_of = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
-    for parameter, name in names.items():
-        if parameter in old or not parameter.requires_grad:
-            continue
-        group = next((group_of[sibling] for sibling in siblings[parameter] if sibling in group_of), None)
-        if group is None:
-            raise ValueError(
-                f"The optimizer does not hold the parameters that {name!r} belongs with. Pass the optimizer that "
-                "trains this layer, or leave the layer out with include=."
-            )
-        group["params"].append(parameter)
-        if "param_names" in group:
-            group["param_names"].append(name)
-    for parameter in before:
-        group = None if parameter in names else group_of.get(parameter)
-        if group is not None:
-            index = next(i for i, candidate in enumerate(group["params"]) if candidate is parameter)
-            del group["params"][index]
+    for name, parameter in model.named_parameters():
+        if parameter in lost:
+            del lost[parameter]
+        elif parameter.requires_grad:
+            group = next((group_of[sibling] for sibling in siblings[parameter] if sibling in group_of), None)
+            if group is None:
+                raise ValueError(
+                    f"The optimizer does not hold the parameters that {name!r} belongs with. Pass the optimizer that "
+                    "trains this layer, or leave the layer out with include=."
+                )
+            group["params"].append(parameter)
             if "param_names" in group:
-                del group["param_names"][index]
-            optimizer.state.pop(parameter, None)
-    sort_parameters_(optimizer, model)
+                group["param_names"].append(name)
+    for parameter in lost:
+        optimizer.state.pop(parameter, None)
+    sort_parameters_(optimizer, model, lost)
 
 
-def sort_parameters_(optimizer: Optimizer, model: nn.Module) -> None:
-    """Sort each group's parameters into the model's order.
+def sort_parameters_(optimizer: Optimizer, model: nn.Module, lost: Collection[nn.Parameter] = ()) -> None:
+    """Sort each group's parameters into the model's order, and leave out those that the model has lost.
 
     An optimizer's `state_dict` knows parameters by position only, so the order must follow from the model's structure
     and not from the history of changes.
@@ -125,11 +119,11 @@ def sort_parameters_(optimizer: Optimizer, model: nn.Module) -> None:
     position = {parameter: i for i, parameter in enumerate(model.parameters())}
     names = {parameter: name for name, parameter in model.named_parameters()}
     for group in optimizer.param_groups:
-        params, old_names = group["params"], group.get("param_names")
-        order = sorted(range(len(params)), key=lambda i: position.get(params[i], len(position)))
-        group["params"] = [params[i] for i in order]
-        if old_names is not None:
-            group["param_names"] = [names.get(params[i], old_names[i]) for i in order]
+        old_names = dict(zip(group["params"], group.get("param_names", ()), strict=False))
+        kept = [parameter for parameter in group["params"] if parameter not in lost]
+        group["params"] = sorted(kept, key=lambda parameter: position.get(parameter, len(position)))
+        if "param_names" in group:
+            group["param_names"] = [names.get(p, old_names[p]) for p in group["params"]]
 
 
 def parameter_siblings(

@@ -19,8 +19,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from spatialgrad.data.registry import find_source
-from spatialgrad.data.source import data_root
+from spatialgrad.data.registry import data_root, find_source
 from spatialgrad.studies.archive import ArchivedRuns, TakenRuns, add_to_archive, archive_of, data_fingerprint
 from spatialgrad.studies.console import StudyReporter, counted
 from spatialgrad.studies.launch import OUTPUT, PATIENCE, Ended, Executor, LocalExecutor

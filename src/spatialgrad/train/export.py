@@ -143,6 +143,8 @@ def to_onnx(network: DeployedNetwork) -> Any:
     if program is None:
         raise DeployError("torch.onnx.export returned nothing")
     proto = program.model_proto
+    for node in proto.graph.node:
+        del node.metadata_props[:]  # where each operator is in the source, with the paths of this machine
     set_metadata(proto, network.preprocessing)
     onnx.checker.check_model(proto)
     found = start_session(proto).run(None, {"images": images.numpy()})[0]

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.data.batches import Loader
+from spatialgrad.data.batches import eval_batches
 from spatialgrad.data.splits import random_indices
 from spatialgrad.train.console import show_metric
 from spatialgrad.train.errors import ConfigError, DeployError
@@ -42,8 +42,7 @@ BATCH = 64
 """Number of images in a batch of the calibration, and for the errors of layers."""
 TIMED_ROUNDS = 30
 LAYERS = ("Conv", "Gemm", "MatMul")
-ACTIVATIONS = ("Relu", "Clip")
-"""Operators that quantization merges into the layer before them."""
+"""Operators whose weights and outputs are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +196,8 @@ def training_images(task: Task, number: int) -> list[np.ndarray]:
     split = task.dataset.train
     if number < len(split):
         split = split.select(random_indices(len(split), number, seed=0)[1])
-    loader: Loader[Any] = Loader(replace(task.dataset, train=split), device=task.device)
-    return [images.cpu().numpy() for images, *_ in loader.eval_batches(BATCH, split="train")]
+    batches = eval_batches(replace(task.dataset, train=split), BATCH, split="train", device=task.device)
+    return [images.cpu().numpy() for images, *_ in batches]
 
 
 def prepare(proto: Any) -> Any:
@@ -207,6 +206,7 @@ def prepare(proto: Any) -> Any:
     from onnxruntime.quantization.shape_inference import quant_pre_process  # type: ignore[import-untyped]
 
     with _quantizing() as folder:
+        # By way of files: a model that is given as such is changed.
         onnx.save(proto, folder / "float.onnx")
         quant_pre_process(folder / "float.onnx", folder / "prepared.onnx", skip_symbolic_shape=True)
         return onnx.load(folder / "prepared.onnx")
@@ -277,7 +277,8 @@ def layer_weights(prepared: Any) -> dict[str, np.ndarray]:
     from onnx import numpy_helper
 
     stored = {each.name: each for each in prepared.graph.initializer}
-    return {name: numpy_helper.to_array(stored[weight]) for name, weight, _ in _layers(prepared)}
+    weights = [node.input[1] for node in prepared.graph.node if node.op_type in LAYERS and node.input[1] in stored]
+    return {_layer_of(weight): numpy_helper.to_array(stored[weight]) for weight in weights}
 
 
 def weight_range(weights: np.ndarray) -> float:
@@ -296,28 +297,30 @@ def layer_errors(prepared: Any, quantized: Any, images: np.ndarray) -> dict[str,
     """
     import onnx
     from onnxruntime.quantization import qdq_loss_debug  # type: ignore[import-untyped]
-    from onnxruntime.quantization.quant_utils import DEQUANT_OUTPUT_SUFFIX  # type: ignore[import-untyped]
+    from onnxruntime.quantization.quant_utils import (  # type: ignore[import-untyped]
+        DEQUANT_OUTPUT_SUFFIX,
+        QUANT_INPUT_SUFFIX,
+    )
 
     with _quantizing() as folder:
         onnx.save(prepared, folder / "prepared.onnx")
         onnx.save(quantized, folder / "int8.onnx")
         pairs = qdq_loss_debug.create_weight_matching(str(folder / "prepared.onnx"), str(folder / "int8.onnx"))
-    there = {name for node in quantized.graph.node for name in node.output}
+    # A layer's output in both networks: that of its activation, if it was merged into the layer.
     layers = {}
-    for name, weight, outputs in _layers(prepared):
-        output = next((each for each in outputs if each in there), None)
-        if weight in pairs and output is not None:
-            layers[name] = (pairs[weight], output)
-    tensors = [output for _, output in layers.values()]
-    rounded = [name if (name := f"{each}{DEQUANT_OUTPUT_SUFFIX}") in there else each for each in tensors]
-    both = zip(_run_to(prepared, tensors, images), _run_to(quantized, rounded, images), strict=True)
+    for node in quantized.graph.node:
+        if node.op_type in LAYERS and (name := node.input[1].removesuffix(DEQUANT_OUTPUT_SUFFIX)) in pairs:
+            layers[name] = node.output[0].removesuffix(QUANT_INPUT_SUFFIX)
+    there = {name for node in quantized.graph.node for name in node.output}
+    rounded = [name if (name := f"{each}{DEQUANT_OUTPUT_SUFFIX}") in there else each for each in layers.values()]
+    both = zip(_run_to(prepared, [*layers.values()], images), _run_to(quantized, rounded, images), strict=True)
     return {
-        name: LayerError(
+        _layer_of(name): LayerError(
             output=_decibels(expected, found),
-            weights=_decibels(weights["float"], weights["dequantized"]),
-            weight_range=weight_range(weights["float"]),
+            weights=_decibels(pairs[name]["float"], pairs[name]["dequantized"]),
+            weight_range=weight_range(pairs[name]["float"]),
         )
-        for (name, (weights, _)), (expected, found) in zip(layers.items(), both, strict=True)
+        for name, (expected, found) in zip(layers, both, strict=True)
     }
 
 
@@ -349,19 +352,9 @@ def _quantizing() -> Iterator[Path]:
             logger.setLevel(level)
 
 
-def _layers(prepared: Any) -> Iterator[tuple[str, str, list[str]]]:
-    """Name, weight and possible outputs of every layer: that of an activation that alone uses it, and its own."""
-    stored = {each.name for each in prepared.graph.initializer}
-    users: dict[str, list[Any]] = {}
-    for node in prepared.graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
-    for node in prepared.graph.node:
-        if node.op_type in LAYERS and node.input[1] in stored:
-            outputs, following = [node.output[0]], users.get(node.output[0], [])
-            if len(following) == 1 and following[0].op_type in ACTIVATIONS:
-                outputs.insert(0, following[0].output[0])
-            yield node.input[1].removesuffix(".weight"), node.input[1], outputs
+def _layer_of(weight: str) -> str:
+    """The qualified name of the layer that a weight is of."""
+    return weight.removesuffix(".weight")
 
 
 def _run_to(proto: Any, tensors: Sequence[str], images: np.ndarray) -> list[np.ndarray]:

@@ -41,25 +41,22 @@ def test_an_archive_is_read_in_place_and_extracted(tmp_path, ending):
     assert {path.name for path in tmp_path.iterdir()} == {archive.name, "out", "part"}
 
 
-MALICIOUS = {
-    "parent": lambda outside: [("../canary", b"x")],
-    "parent in the middle": lambda outside: [("set/../../canary", b"x")],
-    "link": lambda outside: [member("canary", tarfile.SYMTYPE, "set/good")],
-    "link to a folder outside": lambda outside: [member("way", tarfile.SYMTYPE, outside), ("way/canary", b"x")],
-    "link to the parent": lambda outside: [member("way", tarfile.SYMTYPE, ".."), ("way/canary", b"x")],
-    "hard link": lambda outside: [member("canary", tarfile.LNKTYPE, outside / "secret")],
-    "device": lambda outside: [member("null", tarfile.CHRTYPE)],
-    "pipe": lambda outside: [member("pipe", tarfile.FIFOTYPE)],
-}
-
-
-@pytest.mark.parametrize("attack", MALICIOUS)
-def test_a_malicious_archive_does_nothing(tmp_path, attack):
+@pytest.mark.parametrize(
+    "members",
+    [
+        lambda outside: [("../canary", b"x")],
+        lambda outside: [member("way", tarfile.SYMTYPE, outside), ("way/canary", b"x")],
+        lambda outside: [member("canary", tarfile.LNKTYPE, outside / "secret")],
+        lambda outside: [member("null", tarfile.CHRTYPE)],
+    ],
+    ids=["name", "link", "hard link", "device"],
+)
+def test_nothing_in_an_archive_leads_out_of_its_folder(tmp_path, members):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.mkdir()
     (outside / "secret").write_bytes(b"secret")
-    archive = archive_of(tmp_path, [("set/good", b"good"), *MALICIOUS[attack](outside)])
+    archive = archive_of(tmp_path, [("set/good", b"good"), *members(outside)])
     with pytest.raises(CorruptDataError, match=archive.name):
         extract(archive, inside / "out")
     assert read_files(archive, {"canary"}) in ({}, {"canary": b"x"})  # what the archive itself contains
@@ -67,40 +64,25 @@ def test_a_malicious_archive_does_nothing(tmp_path, attack):
     assert [path.name for path in outside.iterdir()] == ["secret"]
 
 
-def test_an_absolute_name_stays_inside(tmp_path):
-    archive = archive_of(tmp_path, [(str(tmp_path / "canary"), b"x")])
-    extract(archive, tmp_path / "out")
-    assert not (tmp_path / "canary").exists()
-
-
-@pytest.mark.parametrize("ending", MODES)
-def test_every_kind_of_truncation_is_noticed(tmp_path, ending):
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.xz"])
+def test_truncation_is_noticed(tmp_path, ending):
     archive = archive_of(tmp_path, FILES, ending)
     whole = archive.read_bytes()
     # A plain archive ends with blocks of zeros, the first of which must be there.
-    end = tar_bytes(FILES).rindex(b"set/empty") + 512 if ending == ".tar" else len(whole)
-    for length in sorted({0, 1, 100, 511, 512, 700, 1024, *range(1000, end, 997), end - 5, end}):
-        if length >= len(whole):
-            continue
-        archive.write_bytes(whole[:length])
+    end = tar_bytes(FILES).rindex(b"set/empty") + 512 if ending == ".tar" else len(whole) - 1
+    for length in (0, 100, 512, 3000, end):
+        archive.write_bytes(whole[: min(length, end)])
         for read in (lambda: extract(archive, tmp_path / "out"), lambda: read_files(archive, {"a"})):
             with pytest.raises(CorruptDataError, match=archive.name):
                 read()
         assert [path.name for path in tmp_path.iterdir()] == [archive.name]
 
 
-@pytest.mark.parametrize("ending", [".tar", ".tar.gz"])
-def test_damage_in_the_middle_is_not_taken_for_the_end(tmp_path, ending):
-    archive = tmp_path / f"set{ending}"
-    damaged = tar_bytes(FILES).replace(b"set/deep/b", b"set/deep/X")
-    archive.write_bytes(damaged)
-    with tarfile.open(archive) as ordinary:
-        assert len(ordinary.getmembers()) == 1, "tarfile notices by itself: the check is not needed"
+def test_damage_in_the_middle_is_not_taken_for_the_end(tmp_path):
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(tar_bytes(FILES).replace(b"set/deep/b", b"set/deep/X"))
     with pytest.raises(CorruptDataError, match="a header is damaged"):
         read_files(archive, {"a"})
-
-
-def test_a_wrong_checksum_of_the_compression_is_noticed(tmp_path):
     archive = archive_of(tmp_path, FILES, ".tar.gz")
     content = bytearray(archive.read_bytes())
     content[-8] ^= 1

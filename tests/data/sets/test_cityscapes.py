@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from spatialgrad.data import CorruptDataError, DataError, FileSplit, load_for, train_batches
+from spatialgrad.data import CorruptDataError, DataError, load_for, train_batches
 from spatialgrad.data.sets.cityscapes import CLASSES, LABEL_IDS
 from support.dense_files import HEIGHT, WIDTH, png, train_id, write_cityscapes
 
@@ -27,7 +27,7 @@ def test_it_is_read_as_published(kind, labels, tmp_path):
     write_cityscapes(tmp_path / "cityscapes", kind=kind, labels=labels)
     cityscapes = load(tmp_path)
     assert cityscapes.description == "Cityscapes, 3/2 subset"
-    assert isinstance(cityscapes.train, FileSplit)
+    assert not cityscapes.in_memory
     assert (len(cityscapes.train), len(cityscapes.test), cityscapes.num_classes) == (3, 2, 19)
     assert (cityscapes.image_size, cityscapes.crop_size) == ((HEIGHT, WIDTH), (713, 713))
     assert "aachen_000000_000019_leftImg8bit.png" in cityscapes.train.name(0)

@@ -105,25 +105,21 @@ def test_a_joint_outside_of_the_image_is_left_out_and_reported_with_its_file(tmp
     assert dataset.train.boxes[2, 2] < 300
 
 
-def test_an_annotation_without_an_image(tmp_path):
+def test_images_and_annotations_that_do_not_match(tmp_path):
     write_lspet(tmp_path / "lspet", 6)
     (tmp_path / "lspet/images/im00003.jpg").unlink()
     (tmp_path / "lspet/images/im00006.jpg").unlink()
     with pytest.raises(MissingDataError, match=r"no images/im00003.jpg.*1 more"):
         load_for("pose", "lspet", tmp_path)
-
-
-def test_an_image_without_an_annotation(tmp_path):
-    write_lspet(tmp_path / "lspet", 6, lambda table: table[..., :5])
-    with pytest.raises(CorruptDataError, match=r"im00006.jpg, but joints.mat ends with 5"):
-        read(tmp_path / "lspet")
+    write_lspet(tmp_path / "other", 6, lambda table: table[..., :5])
+    with pytest.raises(CorruptDataError, match=r"6 images for 5 annotations in joints.mat"):
+        read(tmp_path / "other")
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda table: table[:13], r"\(14 joints, 3, images\), not \(13, 3, 6\)"),
-        (lambda table: table[:, 0], "14 joints"),
         (lambda table: table + 0.5, "0 or 1"),
         (lambda table: np.where(table == table[2, 0, 3], np.nan, table), "im00004.jpg has non-finite coordinates"),
     ],

@@ -1,19 +1,26 @@
-"""Every way to train that plain PyTorch offers: multipliers do what a hand-written step does."""
+"""Ways to train, in one process and in two: multipliers do what a hand-written step does.
 
+The hook is that of SpatialGradientScaling, whose own tests have more ways; here, every element has its own factor.
+"""
+
+import contextlib
 import copy
 import math
+import pickle
 from functools import partial
 
 import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 from spatialgrad.reparam import RepOptScaling
-from support.common import BFLOAT16_ALIKE, batches, close_weights, images, loss_of, same_weights, train_
+from support.common import STEPS_ALIKE, batches, close_weights, images, loss_of, same_matrices, same_weights, train_
 from support.compiling import INDUCTOR
 from support.repopt import OPTIMIZERS, ScaledNet, multiplied, multiplied_step_by_hand_, multipliers_by_hand, some_scales
 
-POWERS = list(OPTIMIZERS)
+every_power = pytest.mark.parametrize("power", OPTIMIZERS)
 
 
 def train_by_hand_(model, optimizer, data, power):
@@ -43,11 +50,8 @@ def with_closures_(model, optimizer):
         optimizer.step(closure)
 
 
-def compiled_model_(model, optimizer, backend="aot_eager"):
-    train_(torch.compile(model, backend=backend), optimizer, batches())
-
-
 def compiled_step_(model, optimizer, backend="aot_eager"):
+    torch.compiler.reset()
     step = torch.compile(optimizer.step, backend=backend)
     for batch in batches():
         optimizer.zero_grad()
@@ -60,25 +64,34 @@ def channels_last_(model, optimizer):
     train_(model.to(memory_format=torch.channels_last), optimizer, data)
 
 
+def grad_scaler_(model, optimizer):
+    """One more step is skipped, because its gradients are infinite."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for batch, factor in zip([images(seed=9), *batches()], [math.inf, 1, 1, 1, 1], strict=True):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, batch) * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
 WAYS = {
-    "a plain loop": lambda model, optimizer: train_(model, optimizer, batches()),
+    "plain": lambda model, optimizer: train_(model, optimizer, batches()),
     "accumulation": accumulated_,
     "closures": with_closures_,
-    "compiled model": compiled_model_,
     "compiled step": compiled_step_,
     "channels last": channels_last_,
+    "grad scaler": grad_scaler_,
 }
 
 
 @pytest.mark.parametrize(
     ("way", "power", "run"),
     [
-        *((way, power, run) for way, run in WAYS.items() for power in POWERS),
+        *((way, power, run) for way, run in WAYS.items() for power in OPTIMIZERS),
         pytest.param("inductor", 1, partial(compiled_step_, backend="inductor"), marks=INDUCTOR.marks),
     ],
 )
 def test_ways_to_train(way, power, run):
-    torch.compiler.reset()
     start = ScaledNet()
     if way == "channels last" and power == 2:  # before, or else after the multipliers were made
         start = start.to(memory_format=torch.channels_last)
@@ -90,49 +103,6 @@ def test_ways_to_train(way, power, run):
     optimizer, settings = OPTIMIZERS[power]
     train_(unscaled, optimizer(unscaled.parameters(), **settings), batches())
     assert not close_weights(model, unscaled)
-
-
-@pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize(("fused", "clipping"), [(False, True), (True, False), (True, True)])
-def test_grad_scaler_with_a_skipped_step(power, fused, clipping):
-    model, mine, twin, other = multiplied(power, fused=fused)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for step, batch in enumerate(batches(5)):
-        broken = step == 2
-        mine.zero_grad()
-        scaler.scale(loss_of(model, batch) * (math.inf if broken else 1.0)).backward()
-        if clipping:
-            scaler.unscale_(mine)
-            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        before = copy.deepcopy(model)
-        scaler.step(mine)
-        scaler.update()
-        if broken:
-            assert same_weights(model, before)
-            assert scaler.get_scale() == 512.0
-            continue
-        other.zero_grad()
-        loss_of(twin, batch).backward()
-        if clipping:
-            nn.utils.clip_grad_norm_(twin.parameters(), 0.1)
-        multiplied_step_by_hand_(twin, other, power)
-    assert close_weights(model, twin)
-
-
-@pytest.mark.parametrize("power", POWERS)
-def test_bfloat16_autocast(power):
-    model, mine, twin, other = multiplied(power)
-    for x, y in batches():
-        for net, optimizer in ((model, mine), (twin, other)):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16):
-                logits = net(x)
-                assert logits.dtype == torch.bfloat16
-                loss = nn.functional.cross_entropy(logits, y)
-            loss.backward()
-        mine.step()
-        multiplied_step_by_hand_(twin, other, power)
-    assert close_weights(model, twin, BFLOAT16_ALIKE)
 
 
 def test_bfloat16_weights_are_multiplied_by_what_is_not_rounded():
@@ -150,12 +120,9 @@ def test_bfloat16_weights_are_multiplied_by_what_is_not_rounded():
 def test_each_of_several_optimizers_multiplies_its_own_layers():
     model = ScaledNet()
     twin = copy.deepcopy(model)
-
-    def split(net):
-        late = [*net.odd.parameters(), *net.narrow.parameters(), *net.head.parameters()]
-        return [torch.optim.SGD([*net.first.parameters(), *net.same.parameters()], lr=0.1), torch.optim.SGD(late, 0.1)]
-
-    mine, other = split(model), torch.optim.SGD(twin.parameters(), lr=0.1)
+    late = [*model.odd.parameters(), *model.narrow.parameters(), *model.head.parameters()]
+    early = [*model.first.parameters(), *model.same.parameters()]
+    mine, other = [torch.optim.SGD(part, 0.1) for part in (early, late)], torch.optim.SGD(twin.parameters(), 0.1)
     RepOptScaling(model, mine, some_scales())
     for batch in batches():
         model.zero_grad()
@@ -165,16 +132,90 @@ def test_each_of_several_optimizers_multiplies_its_own_layers():
     train_by_hand_(twin, other, batches(), 2)
     assert close_weights(model, twin)
 
+    mixed = [
+        torch.optim.SGD([p for p in twin.parameters() if p is not twin.same.weight]),
+        torch.optim.Adam([twin.same.weight]),
+    ]
+    with pytest.raises(ValueError, match="optimizers of one kind"):
+        RepOptScaling(twin, mixed, some_scales())
+
 
 @pytest.mark.bits
-@pytest.mark.parametrize("power", POWERS)
-def test_a_resumed_training_is_bit_exact(power):
-    whole, optimizer, _, _ = multiplied(power)
-    first, first_optimizer, _, _ = multiplied(power, copy.deepcopy(whole))
-    train_(whole, optimizer, batches(4))
-    train_(first, first_optimizer, batches(2))
-    resumed, resumed_optimizer, _, _ = multiplied(power)
-    resumed.load_state_dict(first.state_dict())
-    resumed_optimizer.load_state_dict(first_optimizer.state_dict())
-    train_(resumed, resumed_optimizer, batches(4)[2:])
-    assert same_weights(resumed, whole)
+@every_power
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+def test_a_copy_of_everything_is_multiplied_as_the_original(power, how):
+    model = ScaledNet()
+    optimizer, settings = OPTIMIZERS[power]
+    mine = optimizer(model.parameters(), **settings)
+    scaling = RepOptScaling(model, mine, some_scales())
+    train_(model, mine, batches(2))
+    copied, optimizer_copied, _ = how((model, mine, scaling))
+    for net, stepped in ((model, mine), (copied, optimizer_copied)):
+        train_(net, stepped, batches(4)[2:])
+    assert same_weights(model, copied)
+
+
+# Two processes
+
+MICRO_BATCHES = 2  # per step of each process
+needs_shards = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch shards on GPUs only, as 2.6 does"
+)
+
+
+def build(power, how="plain"):
+    torch.manual_seed(0)
+    model = ScaledNet()
+    if how == "ddp":
+        model = DistributedDataParallel(model)
+    if how == "fully_shard":
+        for module in (model.first, model.same, model.odd, model):
+            fully_shard(module)
+    optimizer, settings = OPTIMIZERS[power]
+    return model, optimizer(model.parameters(), **settings)
+
+
+def weights_of(model):
+    whole = {name: p.full_tensor() if hasattr(p, "full_tensor") else p for name, p in model.named_parameters()}
+    return {name.removeprefix("module."): value.detach().clone() for name, value in whole.items()}
+
+
+def train(how, power):
+    """Steps with each process's own half of the data; the whole weights."""
+    model, optimizer = build(power, how)
+    scaling = RepOptScaling(model, optimizer, some_scales())
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro in range(MICRO_BATCHES):
+            last = micro == MICRO_BATCHES - 1
+            if how == "fully_shard":
+                model.set_requires_gradient_sync(last)
+            with model.no_sync() if how == "ddp" and not last else contextlib.nullcontext():
+                loss_of(model, images(seed=100 * step + 10 * micro + dist.get_rank())).backward()
+        if how == "fully_shard" and dist.get_rank() == 1:
+            assert model.narrow.weight.to_local().numel() == 0
+        optimizer.step()
+    # What a checkpoint of any one process holds is enough for all of them.
+    scaling.load_state_dict(copy.deepcopy(scaling.state_dict()))
+    return weights_of(model)
+
+
+@pytest.mark.xdist_group("ranks")
+@pytest.mark.timeout(200)
+@every_power
+@pytest.mark.parametrize("how", ["ddp", pytest.param("fully_shard", marks=needs_shards)])
+def test_training_is_that_of_one_process_with_all_data(ranks, how, power):
+    first, second = ranks.values(train, how, power)
+    assert same_matrices(first, second)
+
+    model, optimizer = build(power)
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro in range(MICRO_BATCHES):
+            for rank in range(2):
+                (loss_of(model, images(seed=100 * step + 10 * micro + rank)) / 2).backward()
+        multiplied_step_by_hand_(model, optimizer, power)
+    expected = weights_of(model)
+    assert first.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(first[name], value, **STEPS_ALIKE, msg=name)

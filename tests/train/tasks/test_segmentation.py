@@ -56,11 +56,8 @@ def test_a_case_by_hand():
 def test_classes_that_are_not_there():
     """Neither there nor predicted: left out of everything. Predicted only: an intersection of 0, but no accuracy."""
     found = scores(torch.tensor([[2, 2, 0, 0], [0, 0, 0, 0], [0, 0, 4, 0], [0, 0, 0, 0]]))
-    assert found == {"miou": pytest.approx((0.5 + 0 + 1) / 3), "macc": pytest.approx((0.5 + 1) / 2), "allacc": 0.75}
-
-
-def test_nothing_to_count():
     assert scores(torch.zeros(3, 3, dtype=torch.int64)) == {"miou": 0.0, "macc": 0.0, "allacc": 0.0}
+    assert found == {"miou": pytest.approx((0.5 + 0 + 1) / 3), "macc": pytest.approx((0.5 + 1) / 2), "allacc": 0.75}
 
 
 masks = st.integers(2, 6).flatmap(
@@ -73,8 +70,8 @@ masks = st.integers(2, 6).flatmap(
 
 
 @given(masks)
-@settings(max_examples=100, deadline=None)
-def test_metrics_are_those_of_scikit_learn_and_of_a_loop_over_pixels(case):
+@settings(max_examples=50, deadline=None)
+def test_metrics_are_those_of_scikit_learn(case):
     classes, truth, predicted = case
     matrix = confusion_matrix(torch.tensor(predicted).view(2, 2, 3), torch.tensor(truth).view(2, 2, 3), classes)
     found = scores(matrix)
@@ -88,15 +85,6 @@ def test_metrics_are_those_of_scikit_learn_and_of_a_loop_over_pixels(case):
     assert found["allacc"] == pytest.approx(accuracy_score(true, guess))
     if len(set(true)) > 1 and set(guess) <= set(true):  # else scikit-learn warns
         assert found["macc"] == pytest.approx(balanced_accuracy_score(true, guess))
-    ious, accuracies = [], []
-    for label in range(classes):
-        both = sum(t == p == label for t, p in pairs)
-        either = sum(label in pair for pair in pairs)
-        there = sum(t == label for t, _ in pairs)
-        ious += [both / either] if either else []
-        accuracies += [both / there] if there else []
-    assert found["miou"] == pytest.approx(sum(ious) / len(ious))
-    assert found["macc"] == pytest.approx(sum(accuracies) / len(accuracies))
 
 
 def test_totals_add_up_over_batches(task):

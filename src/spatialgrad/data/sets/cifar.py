@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import reprlib
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,31 +20,17 @@ import torch
 from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, read_files
-from spatialgrad.data.files.download import RemoteFile, download
+from spatialgrad.data.files.download import download
 from spatialgrad.data.files.formats import read_pickle
-from spatialgrad.data.source import Progress, Source
+from spatialgrad.data.registry import Progress, Source
 from spatialgrad.data.splits import MemorySplit
 
 logger = logging.getLogger(__name__)
 
+URL = "https://www.cs.toronto.edu/~kriz"
 ARCHIVE_ENDINGS = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar")
-
-
-@dataclass(frozen=True)
-class BatchFile:
-    """A published file of images and labels.
-
-    Attributes:
-        name: The name of the file.
-        title: The title in its content, which tells it from a file that was swapped with it.
-        count: Images in it. A file with another number is a subset, for which no checksum was published.
-        md5: Checksum of the whole file.
-    """
-
-    name: str
-    title: bytes
-    count: int
-    md5: str
+"""The published archive, and as users recompress it."""
+PUBLISHED = (50_000, 10_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,65 +39,56 @@ class Cifar:
 
     name: str
     title: str
+    num_classes: int
     folder: str
-    remote: RemoteFile
-    train: tuple[BatchFile, ...]
-    test: BatchFile
+    """In the archive."""
+    archive: str
+    """Name of the archive without its ending."""
+    checksum: str
+    train: dict[str, str]
+    """The files of the training images, and the md5 of each."""
+    test: dict[str, str]
     meta: str
     """The file of the class names."""
     names_key: bytes
     labels_key: bytes
-    num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def places(self, root: Path) -> list[Path]:
-        """The extracted folder, or the archive in any usual compression."""
-        stem = self.remote.name.removesuffix(".tar.gz")
-        return [root / self.folder, *(root / f"{stem}{ending}" for ending in ARCHIVE_ENDINGS)]
 
-
-_TRAIN_MD5 = (
-    "c99cafc152244af753f735de768cd75f",
-    "d4bba439e000b95fd0a9bffe97cbabec",
-    "54ebc095f3ab1f0389bbae665268c751",
-    "634d18415352ddfa80567beed471001a",
-    "482c414d41f54cd18b22e5b47cb7c3cb",
-)
 CIFAR10 = Cifar(
     name="cifar10",
     title="CIFAR-10",
+    num_classes=10,
     folder="cifar-10-batches-py",
-    remote=RemoteFile(
-        url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-        checksum="md5:c58f30108f718f92721af3b95e74349a",
-    ),
-    train=tuple(
-        BatchFile(f"data_batch_{number}", b"training batch %d of 5" % number, 10_000, md5)
-        for number, md5 in enumerate(_TRAIN_MD5, start=1)
-    ),
-    test=BatchFile("test_batch", b"testing batch 1 of 1", 10_000, "40351d587109b95175f43aff81a1287e"),
+    archive="cifar-10-python",
+    checksum="md5:c58f30108f718f92721af3b95e74349a",
+    train={
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    },
+    test={"test_batch": "40351d587109b95175f43aff81a1287e"},
     meta="batches.meta",
     names_key=b"label_names",
     labels_key=b"labels",
-    num_classes=10,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
 )
 CIFAR100 = Cifar(
     name="cifar100",
     title="CIFAR-100",
+    num_classes=100,
     folder="cifar-100-python",
-    remote=RemoteFile(
-        url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-        checksum="md5:eb9058c3a382ffc7106e4002c42a8d85",
-    ),
-    train=(BatchFile("train", b"training batch 1 of 1", 50_000, "16019d7e3df5f24257cddd939b257f8d"),),
-    test=BatchFile("test", b"testing batch 1 of 1", 10_000, "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+    archive="cifar-100-python",
+    checksum="md5:eb9058c3a382ffc7106e4002c42a8d85",
+    train={"train": "16019d7e3df5f24257cddd939b257f8d"},
+    test={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
     meta="meta",
     names_key=b"fine_label_names",
     labels_key=b"fine_labels",
-    num_classes=100,
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
 )
@@ -119,21 +96,27 @@ CIFAR100 = Cifar(
 
 def read(cifar: Cifar, place: Path) -> ImageDataset[MemorySplit]:
     """Read any of its places; with another number of images than published it is a subset, and described as such."""
-    contents = _read_contents(place, [*(file.name for file in cifar.train), cifar.test.name, cifar.meta])
-    names = _read_class_names(cifar, f"{place}/{cifar.meta}", contents[cifar.meta])
-    train, test = (_read_split(cifar, place, contents, files) for files in (cifar.train, [cifar.test]))
-    description = _describe(cifar.title, train, test)
-    changed = [file.name for file in (*cifar.train, cifar.test) if _md5(contents[file.name]) != file.md5]
-    if changed and description == cifar.title:
+    md5 = {**cifar.train, **cifar.test}
+    contents = _read_contents(place, {*md5, cifar.meta})
+    train, test = (_read_split(cifar, place, contents, files) for files in (cifar.train, cifar.test))
+    changed = [name for name in md5 if hashlib.md5(contents[name], usedforsecurity=False).hexdigest() != md5[name]]
+    complete = (len(train), len(test)) == PUBLISHED
+    if complete and changed:
         logger.warning(
             "%s: the content of %s is as expected, but the md5 is not the published one", place, ", ".join(changed)
         )
+    try:
+        class_names = [
+            name.decode() for name in read_pickle(contents[cifar.meta], f"{place}/{cifar.meta}")[cifar.names_key]
+        ]
+    except (KeyError, AttributeError) as error:
+        raise CorruptDataError(f"{place}/{cifar.meta} does not contain the names of the classes") from error
     return ImageDataset(
         name=cifar.name,
-        description=description,
+        description=cifar.title if complete else f"{cifar.title}, {_short(len(train))}/{_short(len(test))} subset",
         train=train,
         test=test,
-        class_names=names,
+        class_names=tuple(class_names),
         mean=cifar.mean,
         std=cifar.std,
         image_size=32,
@@ -142,76 +125,53 @@ def read(cifar: Cifar, place: Path) -> ImageDataset[MemorySplit]:
 
 def fetch(cifar: Cifar, root: Path, progress: Progress) -> Path:
     """Download and extract the published archive."""
-    progress(f"downloading {cifar.remote.url}")
-    archive = download(cifar.remote, root)
+    url = f"{URL}/{cifar.archive}.tar.gz"
+    progress(f"downloading {url}")
+    archive = download(url, cifar.checksum, root)
     extract(archive, root / cifar.folder, top=cifar.folder)
     archive.unlink()
     return root / cifar.folder
 
 
-def _read_contents(place: Path, names: Sequence[str]) -> dict[str, bytes]:
+def _read_contents(place: Path, names: set[str]) -> dict[str, bytes]:
     """The content of each of the files, all of which must exist."""
     if is_archive(place):
-        contents = read_files(place, set(names))
-    elif place.is_dir():
-        contents = {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
+        contents = read_files(place, names)
     else:
-        raise CorruptDataError(f"{place} is neither a folder nor a tar archive")
-    if absent := [name for name in names if name not in contents]:
+        contents = {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
+    if absent := sorted(names - contents.keys()):
         raise MissingDataError(f"{place} has no file {', '.join(absent)}")
     return contents
 
 
-def _read_class_names(cifar: Cifar, name: str, content: bytes) -> tuple[str, ...]:
-    names = read_pickle(content, name).get(cifar.names_key)
-    if not isinstance(names, list) or len(names) != cifar.num_classes or not all(isinstance(n, bytes) for n in names):
-        raise CorruptDataError(f"{name} does not contain the names of {cifar.num_classes} classes")
-    return tuple(name.decode("ascii", "replace") for name in names)
+def _read_split(cifar: Cifar, place: Path, contents: dict[str, bytes], files: Collection[str]) -> MemorySplit:
+    """The images and labels of all files of a split."""
+    images, labels = [], []
+    for name in files:
+        batch = read_pickle(contents[name], f"{place}/{name}")
+        try:
+            images.append(np.asarray(batch[b"data"]).reshape(-1, 3, 32, 32))
+            labels.append(np.array(batch[cifar.labels_key], dtype=np.int64).reshape(len(images[-1])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(
+                f"{place}/{name} has no images of {cifar.title} with their labels ({error})"
+            ) from error
+    return MemorySplit(torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(labels)))
 
 
-def _read_split(cifar: Cifar, place: Path, contents: dict[str, bytes], files: Sequence[BatchFile]) -> MemorySplit:
-    """Read the pickled batches of a split, check each, and concatenate them."""
-    batches = [_read_batch(cifar, f"{place}/{file.name}", contents[file.name], file) for file in files]
-    images, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
-    return MemorySplit(torch.from_numpy(images).view(-1, 3, 32, 32), torch.from_numpy(labels))
-
-
-def _read_batch(cifar: Cifar, name: str, content: bytes, file: BatchFile) -> tuple[np.ndarray, np.ndarray]:
-    batch = read_pickle(content, name)
-    title, images, labels = batch.get(b"batch_label"), batch.get(b"data"), batch.get(cifar.labels_key)
-    if title != file.title:
-        raise CorruptDataError(f"{name} is a different file: its title is {reprlib.repr(title)}, not {file.title!r}")
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (3072,):
-        raise CorruptDataError(f"{name} contains no images of 3 × 32 × 32 bytes")
-    if not isinstance(labels, list) or len(labels) != len(images) or not labels:
-        raise CorruptDataError(f"{name} does not have a label for each of its {len(images):,} images")
-    if not all(type(label) is int and 0 <= label < cifar.num_classes for label in labels):
-        raise CorruptDataError(f"{name} has labels that are not 0 to {cifar.num_classes - 1}")
-    return images, np.array(labels, dtype=np.int64)
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
-
-
-def _describe(title: str, train: MemorySplit, test: MemorySplit) -> str:
-    if (len(train), len(test)) == (50_000, 10_000):
-        return title
-
-    def short(count: int) -> str:
-        return f"{count // 1000}k" if count % 1000 == 0 else f"{count:,}"
-
-    return f"{title}, {short(len(train))}/{short(len(test))} subset"
+def _short(count: int) -> str:
+    return f"{count // 1000}k" if count % 1000 == 0 else f"{count:,}"
 
 
 def _source(cifar: Cifar) -> Source:
+    archive = f"{cifar.archive}.tar.gz"
     return Source(
         name=cifar.name,
         description=f"50,000 + 10,000 colour images of 32×32, {cifar.num_classes} classes",
-        places=cifar.places,
-        read=lambda place: read(cifar, place),
-        fetch=lambda root, progress: fetch(cifar, root, progress),
-        manual=lambda root: f"put {cifar.remote.name} from {cifar.remote.url} into {root}, as it is or extracted",
+        places=[cifar.folder, *(f"{cifar.archive}{ending}" for ending in ARCHIVE_ENDINGS)],
+        read=partial(read, cifar),
+        fetch=partial(fetch, cifar),
+        manual=f"put {archive} from {URL}/{archive} into {{root}}, as it is or extracted",
     )
 
 

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from spatialgrad.data.errors import CorruptDataError
 from spatialgrad.data.files.listing import FileList, find_files
-from spatialgrad.data.segmentation import IGNORE, MaskFiles, SegmentationDataset, label_table
-from spatialgrad.data.source import Source
-from spatialgrad.data.splits import FileSplit
+from spatialgrad.data.registry import Source
+from spatialgrad.data.segmentation import IGNORE, MaskSplit, SegmentationDataset, label_table, mask_split
 
 FOLDER = "cityscapes"
 CROP = (713, 713)
@@ -62,8 +59,7 @@ def read(place: Path) -> SegmentationDataset:
     patterns += [f"gtFine/{split}/*/*{_MASK}{kind}.png" for split in splits for kind in TABLES]
     files = find_files(place, patterns)
     train, test = (_read_split(files, split) for split in splits)
-    width, height = train.decode(0).size
-    if test.decode(0).size != (width, height):
+    if test.size != train.size:
         raise CorruptDataError(f"{test.name(0)} has a different size than {train.name(0)}")
     published = (len(train), len(test)) == (2975, 500)
     return SegmentationDataset(
@@ -72,12 +68,12 @@ def read(place: Path) -> SegmentationDataset:
         train=train,
         test=test,
         classes=CLASSES,
-        image_size=(height, width),
+        image_size=train.size,
         crop_size=CROP,
     )
 
 
-def _read_split(files: FileList, split: str) -> FileSplit[MaskFiles]:
+def _read_split(files: FileList, split: str) -> MaskSplit:
     images, masks = _by_frame(files, split)
     if not images:
         raise CorruptDataError(f"{files.root} has no images leftImg8bit/{split}/<city>/*{_IMAGE}")
@@ -93,7 +89,7 @@ def _read_split(files: FileList, split: str) -> FileSplit[MaskFiles]:
     unpaired = next((index for (frame, _), index in masks.items() if frame not in images), None)
     if unpaired is not None:
         raise CorruptDataError(f"{files.name(unpaired)} has no image in leftImg8bit/{split}/")
-    return FileSplit(files.select(list(images.values())), MaskFiles(files.select(chosen), np.stack(tables)))
+    return mask_split(files, list(images.values()), chosen, tables)
 
 
 def _by_frame(files: FileList, split: str) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
@@ -114,12 +110,11 @@ def _by_frame(files: FileList, split: str) -> tuple[dict[str, int], dict[tuple[s
 SOURCE = Source(
     name="cityscapes",
     description="2,975 + 500 street scenes of 2048×1024, 19 pixel classes",
-    places=lambda root: [root / FOLDER, root / f"{FOLDER}.tar"],
+    places=[FOLDER, f"{FOLDER}.tar"],
     read=read,
-    fetch=None,
-    manual=lambda root: (
-        f"register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
-        f"gtFine_trainvaltest.zip into {root / FOLDER}"
+    manual=(
+        "register at https://www.cityscapes-dataset.com and extract leftImg8bit_trainvaltest.zip and "
+        f"gtFine_trainvaltest.zip into {{root}}/{FOLDER}"
     ),
     metric="miou",
 )

@@ -14,9 +14,9 @@ import torch
 
 from spatialgrad.data.classification import ImageDataset
 from spatialgrad.data.errors import CorruptDataError, MissingDataError
-from spatialgrad.data.files.download import RemoteFile, download
+from spatialgrad.data.files.download import download
 from spatialgrad.data.files.formats import read_idx
-from spatialgrad.data.source import Progress, Source
+from spatialgrad.data.registry import Progress, Source
 from spatialgrad.data.splits import MemorySplit
 
 CLASS_NAMES = (
@@ -38,26 +38,15 @@ FILES = {
     "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
 }
 URL = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
-MINI_FOLDER = Path(__file__).parent / "fashion_mnist_mini"
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 
-def read(folder: Path) -> ImageDataset[MemorySplit]:
-    """Read all of Fashion-MNIST: 60,000 training and 10,000 test images."""
-    return _read(folder, "fashion-mnist", "Fashion-MNIST", 60_000, 10_000)
-
-
-def read_mini(folder: Path) -> ImageDataset[MemorySplit]:
-    """Read the shipped subset: 5,000 training and 1,000 test images."""
-    return _read(folder, "fashion-mnist-mini", "Fashion-MNIST, 5k/1k subset", 5_000, 1_000)
-
-
-def _read(folder: Path, name: str, description: str, num_train: int, num_test: int) -> ImageDataset[MemorySplit]:
+def read(folder: Path, *, mini: bool = False) -> ImageDataset[MemorySplit]:
+    """Read all of Fashion-MNIST, 60,000 training and 10,000 test images, or the shipped subset."""
     return ImageDataset(
-        name=name,
-        description=description,
-        train=_read_split(folder, "train", num_train),
-        test=_read_split(folder, "t10k", num_test),
+        name="fashion-mnist-mini" if mini else "fashion-mnist",
+        description="Fashion-MNIST, 5k/1k subset" if mini else "Fashion-MNIST",
+        train=_read_split(folder, "train", 5_000 if mini else 60_000),
+        test=_read_split(folder, "t10k", 1_000 if mini else 10_000),
         class_names=CLASS_NAMES,
         mean=(0.2860,),
         std=(0.3530,),
@@ -69,10 +58,11 @@ def _read_split(folder: Path, prefix: str, count: int) -> MemorySplit:
     image_file, label_file = _file(folder, f"{prefix}-images-idx3-ubyte"), _file(folder, f"{prefix}-labels-idx1-ubyte")
     images, labels = read_idx(image_file, ndim=3), read_idx(label_file, ndim=1)
     # The counts reveal files of one split that were swapped with those of the other.
-    if images.shape != (count, 28, 28):
-        raise CorruptDataError(f"{image_file} contains images of shape {images.shape}, not {(count, 28, 28)}")
-    if labels.shape != (count,) or labels.max() >= len(CLASS_NAMES):
-        raise CorruptDataError(f"{label_file} has {len(labels):,} labels up to {labels.max()}, not {count:,} up to 9")
+    if images.shape != (count, 28, 28) or labels.shape != (count,):
+        raise CorruptDataError(
+            f"{image_file} and {label_file.name} contain images of shape {images.shape} and {len(labels):,} labels, "
+            f"not {count:,} of 28×28"
+        )
     return MemorySplit(torch.from_numpy(images)[:, None], torch.from_numpy(labels.astype(np.int64)))
 
 
@@ -88,7 +78,7 @@ def fetch(root: Path, progress: Progress) -> Path:
     folder, partial = root / "fashion-mnist", root / "fashion-mnist.part"
     for name, checksum in FILES.items():
         progress(f"downloading {URL}/{name}")
-        download(RemoteFile(url=f"{URL}/{name}", checksum=checksum), partial)
+        download(f"{URL}/{name}", checksum, partial)
     # Renamed at the end, so that an incomplete folder never has the final name.
     partial.rename(folder)
     return folder
@@ -97,25 +87,19 @@ def fetch(root: Path, progress: Progress) -> Path:
 SOURCE = Source(
     name="fashion-mnist",
     description="60,000 + 10,000 grey images of 28×28, 10 classes of clothes",
-    places=lambda root: [root / "fashion-mnist", root / "FashionMNIST" / "raw", DEBIAN_FOLDER],
+    # Ours, torchvision's, and that of Debian's package.
+    places=["fashion-mnist", "FashionMNIST/raw", "/usr/share/datasets/fashion-mnist"],
     read=read,
     fetch=fetch,
-    manual=lambda root: (
-        f"put {', '.join(FILES)} from {URL} into {root / 'fashion-mnist'}; "
-        f"on Debian: apt-get install dataset-fashion-mnist"
-    ),
-    repair=lambda place: (
-        "apt-get install --reinstall dataset-fashion-mnist"
-        if place == DEBIAN_FOLDER
-        else f"remove {place} and run `spatialgrad data get fashion-mnist`"
+    manual=(
+        f"put {', '.join(FILES)} from {URL} into {{root}}/fashion-mnist; "
+        "on Debian: apt-get install dataset-fashion-mnist"
     ),
 )
 MINI = Source(
     name="fashion-mnist-mini",
     description="5,000 + 1,000 images of fashion-mnist, shipped with the package",
-    places=lambda root: [MINI_FOLDER],
-    read=read_mini,
-    fetch=lambda root, progress: MINI_FOLDER,
-    manual=lambda root: "reinstall spatialgrad",
-    repair=lambda place: "reinstall spatialgrad",
+    places=[Path(__file__).parent / "fashion_mnist_mini"],
+    read=lambda folder: read(folder, mini=True),
+    manual="reinstall spatialgrad",
 )

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import torch
-from torch import Tensor
 
 from spatialgrad.data.augment import IMAGENET
 from spatialgrad.data.classification import ImageDataset
@@ -15,8 +14,7 @@ from spatialgrad.data.errors import CorruptDataError, MissingDataError
 from spatialgrad.data.files.archives import extract, is_archive, stem
 from spatialgrad.data.files.images import SUFFIXES
 from spatialgrad.data.files.listing import FileList, find_files, hidden
-from spatialgrad.data.registry import FOLDER
-from spatialgrad.data.source import Progress, Source, get_command
+from spatialgrad.data.registry import FOLDER, Progress, Source, get_command
 from spatialgrad.data.splits import FileSplit, stratified_indices
 
 logger = logging.getLogger(__name__)
@@ -29,7 +27,7 @@ HELD_OUT = 0.2
 LAYOUT = "<class>/, or in train/<class>/ and val/<class>/"
 
 
-def read(place: Path, *, name: str | None = None, title: str | None = None) -> ImageDataset[FileSplit[Tensor]]:
+def read(place: Path, *, name: str | None = None, title: str | None = None) -> ImageDataset[FileSplit]:
     """Read class folders; no image is opened yet.
 
     Args:
@@ -68,9 +66,7 @@ def read(place: Path, *, name: str | None = None, title: str | None = None) -> I
     )
 
 
-def _hold_out(
-    split: FileSplit[Tensor], class_names: tuple[str, ...], place: Path
-) -> tuple[FileSplit[Tensor], FileSplit[Tensor]]:
+def _hold_out(split: FileSplit, class_names: tuple[str, ...], place: Path) -> tuple[FileSplit, FileSplit]:
     """Divide images into training and test images."""
     kept, held_out = stratified_indices(split.labels, HELD_OUT, seed=0)
     train, test = split.select(kept), split.select(held_out)
@@ -88,24 +84,25 @@ class _Tree:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        if place.is_dir():
-            folders = [child for child in place.iterdir() if child.is_dir() and not hidden(child.name)]
-            # A single folder of images is a class, and one of folders contains the data set.
-            if len(folders) == 1 and folders[0].name != TRAIN and any(child.is_dir() for child in folders[0].iterdir()):
-                self.place = folders[0]
+        folders = _folders_in(place)
+        # A single folder of images is a class, and one of folders contains the data set.
+        if (
+            len(folders) == 1
+            and folders[0] != TRAIN
+            and any(child.is_dir() for child in (place / folders[0]).iterdir())
+        ):
+            self.place = place / folders[0]
         self.files: FileList = find_files(self.place, ["*/*", "*/*/**"])
-        names = self.files.relative_names()
-        tops = {name.split("/", 1)[0] for name in names}
-        deepest = max((name.count("/") for name in names), default=0)
-        above = 1 if place.is_file() and len(tops) == 1 and TRAIN not in tops and deepest > 1 else 0
-        self.parts = [name.split("/")[above:] for name in names]
-        self.tops = {parts[0] for parts in self.parts if len(parts) > 1}
+        paths = [name.split("/") for name in self.files.relative_names()]
+        tops = {path[0] for path in paths}
+        in_one = place.is_file() and len(tops) == 1 and TRAIN not in tops and any(len(path) > 2 for path in paths)
+        self.parts = [path[1:] for path in paths] if in_one else paths
         self.ignored: Counter[str] = Counter()
         """Number of files that are no images, by their endings."""
 
     def classes_below(
         self, split: str | None, known: tuple[str, ...] | None = None
-    ) -> tuple[FileSplit[Tensor], tuple[str, ...]]:
+    ) -> tuple[FileSplit, tuple[str, ...]]:
         """The images in the class folders of a split, and the names of the classes.
 
         Args:
@@ -114,7 +111,8 @@ class _Tree:
         """
         depth = 0 if split is None else 1
         images: list[tuple[str, str, int]] = []
-        folders = self._folders(split)
+        # Also those that are empty; an archive does not list them.
+        folders = set(_folders_in(self.place / (split or "")))
         for index, parts in enumerate(self.parts):
             if len(parts) < depth + 2 or (split is not None and parts[0] != split):
                 continue
@@ -139,73 +137,69 @@ class _Tree:
             endings = ", ".join(f"{count} × {ending}" for ending, count in self.ignored.most_common(5))
             logger.warning("%s: %d files are not read as images (%s)", self.place, self.ignored.total(), endings)
 
-    def _folders(self, split: str | None) -> set[str]:
-        """The class folders of a split, also those that are empty; an archive does not list them."""
-        above = self.place / (split or "")
-        if not above.is_dir():
-            return set()
-        return {child.name for child in above.iterdir() if child.is_dir() and not hidden(child.name)}
-
     def _check(self, split: str | None, folders: set[str], found: set[str], known: tuple[str, ...] | None) -> None:
         """Raise CorruptDataError, with a remedy, if the class folders make no sense."""
-        where = f"{self.place}/{split}" if split else f"{self.place}"
+        where, endings = self.place / (split or ""), ", ".join(SUFFIXES)
         if not found:
-            raise CorruptDataError(
-                f"{where} contains no images. They must be in {LAYOUT}, in files that end in {', '.join(SUFFIXES)}"
+            message = f" contains no images. They must be in {LAYOUT}, in files that end in {endings}"
+        elif empty := sorted(folders - found):
+            message = (
+                f"/{empty[0]} contains no images ({len(empty) - 1} more folders like it): add some that end in "
+                f"{endings}, or remove the folder"
             )
-        if empty := sorted(folders - found):
-            raise CorruptDataError(
-                f"{where}/{empty[0]} contains no images ({len(empty) - 1} more folders like it): add some that end in "
-                f"{', '.join(SUFFIXES)}, or remove the folder"
+        elif unknown := sorted(found - set(known or found)):
+            message = f"/{unknown[0]} is a class that {TRAIN}/ does not have: both must have the same class folders"
+        elif len(known or found) < 2:
+            message = f" contains the only class {min(found)}: put images of at least two classes into {LAYOUT}"
+        elif split is None and len(shared := self._same_folders()) > 1:
+            message = (
+                f" contains {' and '.join(sorted(found)[:2])}, each with the folders {', '.join(shared[:3])}: name "
+                "them train/ and val/ if they are splits, or keep the images of a class in one folder"
             )
-        if known is not None and (unknown := sorted(found - set(known))):
-            raise CorruptDataError(
-                f"{where}/{unknown[0]} is a class that {TRAIN}/ does not have: both must have the same class folders"
-            )
-        if known is None and len(found) < 2:
-            raise CorruptDataError(
-                f"{where} contains the only class {min(found)}: put images of at least two classes into {LAYOUT}"
-            )
-        if split is None and len(shared := self._same_folders()) > 1:
-            raise CorruptDataError(
-                f"{where} contains {' and '.join(sorted(found)[:2])}, each with the folders {', '.join(shared[:3])}: "
-                f"name them train/ and val/ if they are splits, or keep the images of a class in one folder"
-            )
+        else:
+            return
+        raise CorruptDataError(f"{where}{message}")
 
     def _same_folders(self) -> list[str]:
         """Names of folders that all tops contain, if they contain no images of their own: the tops are then splits."""
-        below = [{parts[1] for parts in self.parts if parts[0] == top and len(parts) > 2} for top in self.tops]
-        return [] if any(len(parts) == 2 for parts in self.parts) else sorted(set.intersection(*below))
+        below: dict[str, set[str]] = {}
+        for parts in self.parts:
+            if len(parts) > 1:
+                below.setdefault(parts[0], set()).add(parts[1] if len(parts) > 2 else "")
+        shared = set[str].intersection(*below.values())
+        return [] if any("" in folders for folders in below.values()) else sorted(shared)
+
+
+def _folders_in(place: Path) -> list[str]:
+    return (
+        [child.name for child in place.iterdir() if child.is_dir() and not hidden(child.name)] if place.is_dir() else []
+    )
 
 
 def source(name: str) -> Source:
     """The source of `folder:PATH`, where PATH is a folder or an archive."""
     path = Path(name.removeprefix(FOLDER)).expanduser()
-    readable_as_it_is = path.name.endswith(".tar") or not is_archive(path)
-
-    def extracted(root: Path) -> Path:
-        return root / stem(path)
-
-    def places(root: Path) -> list[Path]:
-        if readable_as_it_is:
-            # A relative path may also be one below the folder of the data sets; an absolute one stays as it is.
-            return [path, root / path]
-        return [extracted(root)]
+    compressed = is_archive(path) and not path.name.endswith(".tar")
+    # A relative path may also be one below the folder of the data sets; an absolute one stays as it is.
+    places = [stem(path)] if compressed else [path.absolute(), path]
 
     def missing(root: Path) -> str:
-        if not readable_as_it_is:
-            return f"{path} is compressed, and {extracted(root)} does not exist.\nExtract it: {get_command(name, root)}"
+        if compressed:
+            return (
+                f"{path} is compressed, and {root / stem(path)} does not exist.\nExtract it: {get_command(name, root)}"
+            )
+        looked_at = " and ".join(dict.fromkeys(str(root / place) for place in places))
         return (
-            f"{' and '.join(dict.fromkeys(map(str, (path.absolute(), root / path))))} not found, the PATH of --dataset "
-            f"{name}.\nIt must be a folder or a tar archive with images in {LAYOUT}."
+            f"{looked_at} not found, the PATH of --dataset {name}.\n"
+            f"It must be a folder or a tar archive with images in {LAYOUT}."
         )
 
     def fetch(root: Path, progress: Progress) -> Path:
-        if not is_archive(path):
+        if not compressed:
             raise MissingDataError(missing(root))
         progress(f"extracting {path}")
-        extract(path, extracted(root))
-        return extracted(root)
+        extract(path, root / stem(path))
+        return root / stem(path)
 
     return Source(
         name=name,
@@ -213,7 +207,5 @@ def source(name: str) -> Source:
         places=places,
         read=lambda place: read(place, name=name),
         fetch=fetch,
-        manual=lambda root: f"put images into {path}/train/<class>/ and {path}/val/<class>/",
-        repair=lambda place: "",
         missing=missing,
     )

@@ -6,18 +6,16 @@ It may not be redistributed: users download it from image-net.org and unpack it 
 
 from __future__ import annotations
 
+from spatialgrad.data.registry import Source
 from spatialgrad.data.sets import folder
-from spatialgrad.data.source import Source
 
 SOURCE = Source(
     name="imagenet",
     description="1,281,167 + 50,000 colour images, 1000 classes, as class folders",
-    places=lambda root: [root / "imagenet", root / "ILSVRC2012"],
+    places=["imagenet", "ILSVRC2012"],
     read=lambda place: folder.read(place, name="imagenet", title="ImageNet"),
-    fetch=None,
-    manual=lambda root: (
-        f"register at https://image-net.org and unpack its archives into {root / 'imagenet'}/train/<class>/ and "
-        f"{root / 'imagenet'}/val/<class>/; docs/data.md shows the commands"
+    manual=(
+        "register at https://image-net.org and unpack its archives into {root}/imagenet/train/<class>/ and "
+        "{root}/imagenet/val/<class>/; docs/data.md shows the commands"
     ),
-    repair=lambda place: "",
 )

@@ -20,7 +20,6 @@ from spatialgrad.reparam.dyrep.growth import (
     ScoreRecord,
     branch_weights,
     branches_to_cut,
-    check_structure,
     core,
     cut_,
     grow_,
@@ -29,19 +28,19 @@ from spatialgrad.reparam.dyrep.growth import (
     rebuild_,
     structure_of,
 )
-from spatialgrad.reparam.surgery import (
-    growable,
-    hand_over_,
-    nearest_batch_norm,
-    parameter_siblings,
-    sort_parameters_,
-)
+from spatialgrad.reparam.surgery import growable, hand_over_, nearest_batch_norm, parameter_siblings, sort_parameters_
 from spatialgrad.utils.distributed import is_distributed
 from spatialgrad.utils.loaders import Forward
 from spatialgrad.utils.modules import Predicate, unwrap_model
 from spatialgrad.utils.optimizers import act_on_gradients, parameter_ids
 
 logger = logging.getLogger(__name__)
+
+_KEPT_SETTINGS = (
+    *("device_ids", "output_device", "dim", "process_group"),
+    *("find_unused_parameters", "gradient_as_bucket_view", "static_graph"),
+)
+"""Settings of DistributedDataParallel that it stores under their own names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +189,12 @@ class DyRep:
             model: The old wrapper, which must no longer be used.
             settings: Settings to change, or that a wrapper does not store, such as `bucket_cap_mb`.
         """
-        wrapper = _rewrapped(model, **settings)
+        kept = {name: getattr(model, name) for name in _KEPT_SETTINGS}
+        if not model.broadcast_buffers:
+            # Newer versions of torch renamed the setting.
+            name = "forward_sync_buffers" if hasattr(model, "forward_sync_buffers") else "broadcast_buffers"
+            kept[name] = False
+        wrapper = DistributedDataParallel(model.module, **{**kept, **settings})
         self._wrapper = weakref.ref(wrapper)
         return wrapper
 
@@ -218,8 +222,6 @@ class DyRep:
         if set(structure) != set(self._slots):
             differing = sorted(set(structure) ^ set(self._slots))
             raise ValueError(f"The state_dict belongs to another network or selection: {', '.join(differing)} differ.")
-        for name in self._slots:
-            check_structure(name, core(self._model.get_submodule(name)), structure[name])
         before = list(self._model.parameters())
         for name in self._slots:
             rebuild_(self._model, name, structure[name])
@@ -266,37 +268,15 @@ class DyRep:
         self._record.clear()
         wrapper = self._wrapper() if self._wrapper is not None else None
         if wrapper is not None and set(self._model.parameters()) != set(before):
-            _refuse_forward_(wrapper)
+            wrapper.register_forward_pre_hook(_refuse)
             self._wrapper = None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return act_on_gradients(self.record, args, kwargs)
 
 
-def _rewrapped(wrapper: DistributedDataParallel, **settings: Any) -> DistributedDataParallel:
-    """Return a new wrapper around the same network, with the settings of the old one except those given."""
-    kept = {
-        "device_ids": wrapper.device_ids,
-        "output_device": wrapper.output_device,
-        "dim": wrapper.dim,
-        "process_group": wrapper.process_group,
-        "find_unused_parameters": wrapper.find_unused_parameters,
-        "gradient_as_bucket_view": wrapper.gradient_as_bucket_view,
-        "static_graph": wrapper.static_graph,
-    }
-    if not wrapper.broadcast_buffers:
-        # Newer versions of torch renamed the setting.
-        name = "forward_sync_buffers" if hasattr(wrapper, "forward_sync_buffers") else "broadcast_buffers"
-        kept[name] = False
-    return DistributedDataParallel(wrapper.module, **{**kept, **settings})
-
-
-def _refuse_forward_(wrapper: DistributedDataParallel) -> None:
-    """Make an outdated wrapper fail in its forward pass, instead of not synchronizing the new parameters."""
-    wrapper.register_forward_pre_hook(_refuse)
-
-
 def _refuse(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Make an outdated wrapper fail in its forward pass, instead of not synchronizing the new parameters."""
     raise RuntimeError(
         "DyRep changed the network inside this DistributedDataParallel, which would not synchronize the new "
         "parameters. Continue with model = dyrep.rewrap(model)."

@@ -3,18 +3,18 @@
 Growing and cutting do not change the network's output in evaluation mode.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, branched
-from spatialgrad.reparam.branch import BRANCH_NAMES, ConvBranch, new_norm, unavailable
+from spatialgrad.reparam.branches import BRANCH_NAMES, ConvBranch, new_norm
 from spatialgrad.reparam.dyrep.config import Score
-from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.reparam.kernels import batch_norm_affine, exact
+from spatialgrad.reparam.fold import batch_norm_affine, exact
 from spatialgrad.reparam.preserve import absorb_, bypassed, calibrate_, compensate_, make_identity_, set_strength_
 from spatialgrad.reparam.surgery import batch_norms, nearest_batch_norm, replace_module_, tied_parameters
 from spatialgrad.utils.distributed import all_reduce_, is_distributed
@@ -80,28 +80,23 @@ def growth_points(model: nn.Module, include: Predicate, max_depth: int) -> dict[
     These are trainable plain `torch.nn.Conv2d` layers with both kernel sides larger than 1 that share no parameters
     with other layers and are nested in fewer than `max_depth` blocks. `include` is called with the outermost block.
     """
-    tied = tied_parameters(model)
+    tied, modules = tied_parameters(model), dict(model.named_modules())
+    blocks = {name: module for name, module in modules.items() if isinstance(module, BranchedConv2d)}
     points: dict[str, nn.Conv2d] = {}
-    for name, module in model.named_modules():
+    for name, module in modules.items():
         if type(module) is not nn.Conv2d or min(module.kernel_size) == 1 or "weight" not in module._parameters:
             continue
         if not module.weight.requires_grad or not tied.isdisjoint(module.parameters()):
             continue
         if hasattr(module.weight, "to_local"):
             raise ValueError(f"{name!r} is sharded: DyRep supports DistributedDataParallel, but not sharded models.")
-        blocks = [(prefix, block) for prefix, block in _above(model, name) if isinstance(block, BranchedConv2d)]
-        if len(blocks) >= max_depth or any(block.method != METHOD for _, block in blocks):
+        around = [outer for outer in blocks if name.startswith(f"{outer}.")]
+        if len(around) >= max_depth or any(blocks[outer].method != METHOD for outer in around):
             continue
-        if include(*(blocks[0] if blocks else (name, module))):
+        outermost = around[0] if around else name
+        if include(outermost, modules[outermost]):
             points[name] = module
     return points
-
-
-def _above(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    parts = name.split(".")
-    for length in range(1, len(parts)):
-        prefix = ".".join(parts[:length])
-        yield prefix, model.get_submodule(prefix)
 
 
 def grown_blocks(model: nn.Module) -> dict[str, BranchedConv2d]:
@@ -127,10 +122,7 @@ def grow_(
     BatchNorms are measured on `data`.
     """
     block = _new_block(model, conv, BRANCH_NAMES, seed)
-    kxk = cast("ConvBranch", block.branches["kxk"])
-    bn = kxk.bn
-    if bn is None:
-        raise RuntimeError("A grown block has a BatchNorm in every branch.")
+    bn = cast("_BatchNorm", block.branches["kxk"].bn)
     replace_module_(model, conv, block)
     for name, branch in block.named_branches():
         if name != "kxk":
@@ -158,14 +150,10 @@ def _new_block(model: nn.Module, conv: nn.Conv2d, names: tuple[str, ...], seed: 
 
 def branch_weights(block: BranchedConv2d) -> dict[str, float]:
     """Return the weight of each branch: the mean of |last BatchNorm weight|, relative to the `kxk` branch's."""
-    means = {name: _mean_weight(branch.bn) for name, branch in block.named_branches()}
+    norms = {name: cast("_BatchNorm", branch.bn) for name, branch in block.named_branches()}
+    means = {name: float(bn.weight.detach().abs().mean()) for name, bn in norms.items()}
     full = means.pop("kxk")
     return {name: mean / full if full else float("inf") for name, mean in means.items()}
-
-
-def _mean_weight(bn: nn.Module | None) -> float:
-    weight = getattr(bn, "weight", None)
-    return 1.0 if weight is None else float(weight.detach().abs().mean())
 
 
 def branches_to_cut(weights: Mapping[str, float], *, spread: float, threshold: float) -> list[str]:
@@ -186,9 +174,8 @@ def cut_(model: nn.Module, block: BranchedConv2d, names: list[str]) -> None:
         del block.branches[name]
     if list(block.branches) == ["kxk"]:
         kxk = cast("ConvBranch", block.branches["kxk"])
-        if kxk.bn is not None:
-            scale, shift = batch_norm_affine(kxk.bn, like=exact(kxk.bn.weight))
-            _scale_(kxk.conv, scale, shift)
+        bn = cast("_BatchNorm", kxk.bn)
+        _scale_(kxk.conv, *batch_norm_affine(bn, like=exact(bn.weight)))
         replace_module_(model, block, kxk.conv)
 
 
@@ -203,10 +190,9 @@ def _scale_(target: nn.Module, scale: Tensor, shift: Tensor) -> None:
             target.bias.copy_(bias)
         return
     for name, branch in cast("BranchedConv2d", target).named_branches():
-        if branch.bn is None:
-            raise RuntimeError("A grown block has a BatchNorm in every branch.")
-        branch.bn.weight.copy_(exact(branch.bn.weight) * scale)
-        branch.bn.bias.copy_(exact(branch.bn.bias) * scale + (shift if name == "kxk" else 0))
+        bn = cast("_BatchNorm", branch.bn)
+        bn.weight.copy_(exact(bn.weight) * scale)
+        bn.bias.copy_(exact(bn.bias) * scale + (shift if name == "kxk" else 0))
 
 
 def core(module: nn.Module) -> nn.Conv2d:
@@ -226,34 +212,22 @@ def structure_of(module: nn.Module) -> dict[str, Any]:
     return {"branches": branches}
 
 
-def check_structure(name: str, conv: nn.Conv2d, structure: Any) -> None:
-    """Raise `ValueError` if a convolution cannot have this structure, which may come from an untrusted file."""
-    if not isinstance(structure, Mapping) or not set(structure) <= {"bias", "branches"}:
-        raise ValueError(f"Not a structure of DyRep for {name!r}: {structure!r}.")
-    branches = structure.get("branches")
-    if branches is None:
-        return
-    if not isinstance(branches, Mapping) or "kxk" not in branches or not set(branches) <= set(BRANCH_NAMES):
-        raise ValueError(f"Not a structure of DyRep: {name!r} would have the branches {list(branches)}.")
-    for branch, inner in branches.items():
-        reason = unavailable(branch, ConvGeometry.of(conv))
-        if reason:
-            raise ValueError(f"{name!r} cannot have the branch {branch!r}: {reason}.")
-        if branch in _GROWING:
-            check_structure(f"{name}.{branch}", conv, inner)  # the same kernel, stride and channels
-        elif inner is not None:
-            raise ValueError(f"Not a structure of DyRep: the branch {branch!r} of {name!r} cannot grow.")
-
-
 def rebuild_(model: nn.Module, name: str, structure: Mapping[str, Any]) -> None:
-    """Give a plain convolution of a model a structure that passed `check_structure`, in place."""
+    """Give a plain convolution of a model a structure from `structure_of`, in place.
+
+    Raises:
+        ValueError: If the convolution cannot have it, as that of another network.
+    """
     conv = cast("nn.Conv2d", model.get_submodule(name))
     branches = structure.get("branches")
     if branches is None:
         if structure.get("bias") and conv.bias is None:
             conv.bias = nn.Parameter(conv.weight.new_zeros(conv.out_channels))
         return
-    replace_module_(model, conv, _new_block(model, conv, tuple(branches), seed=0))
+    block = _new_block(model, conv, tuple(branches), seed=0)
+    if set(block.branches) != set(branches):
+        raise ValueError(f"{name!r} cannot have the branches {', '.join(branches)}: the state is of another network.")
+    replace_module_(model, conv, block)
     for branch in _GROWING:
         if branch in branches:
             rebuild_(model, f"{name}.branches.{branch}.conv", branches[branch])

@@ -4,6 +4,6 @@ Ding, Chen, Zhang, Huang, Han & Ding, "Re-parameterizing Your Optimizers rather 
 
 - `block`: the block with one scale per output channel and branch, searched or constant
 - `scales`: what a search found, the multipliers that follow from it, and the weights to start from
-- `multiply`: the multipliers on an optimizer's step
+- `scaling`: the multipliers on an optimizer's step
 - `explain`: what a search has found, in a few numbers per layer
 """

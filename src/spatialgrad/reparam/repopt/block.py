@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam.block import BranchedConv2d, Reparameterization, UnsupportedLayerError
-from spatialgrad.reparam.branch import Branch, ConvBranch, IdentityBranch, unavailable
-from spatialgrad.reparam.geometry import ConvGeometry, KernelWindow
-from spatialgrad.reparam.kernels import Folded, exact
+from spatialgrad.reparam.branches import Branch, ConvBranch, IdentityBranch, unavailable
+from spatialgrad.reparam.geometry import ConvGeometry
 
 
 class LayerScales(NamedTuple):
@@ -71,13 +70,17 @@ class RepOpt(Reparameterization):
         """Build the block around a convolution, whose bias is added to the sum."""
         geometry, like = ConvGeometry.of(conv), conv.weight
         scales = self._new_scales(geometry, like) if self.scales is None else self.scales[layer]
-        trains = not self.constant
+
+        def scale(values: Tensor, trains: bool = not self.constant) -> Tensor:
+            copy = values.detach().to(like).clone()
+            return nn.Parameter(copy) if trains else copy
+
         branches: dict[str, Branch] = {
-            "kxk": ScaledConvBranch(geometry, geometry.full, scales.kxk, trains=trains, conv=_without_bias(conv)),
-            "1x1": ScaledConvBranch(geometry, geometry.point, scales.pointwise, trains=trains, like=like),
+            "kxk": ConvBranch.around(_without_bias(conv), geometry, None, scale=scale(scales.kxk)),
+            "1x1": ConvBranch.new("1x1", geometry, None, like=like, scale=scale(scales.pointwise)),
         }
         if scales.identity is not None:
-            branches["identity"] = ScaledIdentityBranch(geometry, scales.identity.to(like))
+            branches["identity"] = IdentityBranch(geometry, None, scale=scale(scales.identity, trains=True))
         for branch in branches.values():
             branch.requires_grad_(like.requires_grad)
         block = BranchedConv2d(geometry, branches, method=self.name, bias=cast("nn.Parameter | None", conv.bias))
@@ -85,66 +88,7 @@ class RepOpt(Reparameterization):
 
     def _new_scales(self, geometry: ConvGeometry, like: Tensor) -> LayerScales:
         start = like.detach().new_full((geometry.out_channels,), self.initial)
-        identity = None if unavailable("identity", geometry) else torch.ones_like(start)
-        return LayerScales(start, start.clone(), identity)
-
-
-class ScaledConvBranch(ConvBranch):
-    """A convolution of one window of the kernel, then one scale per output channel."""
-
-    scale: Tensor
-
-    def __init__(
-        self,
-        geometry: ConvGeometry,
-        window: KernelWindow,
-        scale: Tensor,
-        *,
-        trains: bool,
-        conv: nn.Conv2d | None = None,
-        like: Tensor | None = None,
-    ) -> None:
-        super().__init__(geometry, window, None, conv=conv, like=like)
-        weight = cast("nn.Conv2d", self.conv).weight
-        values = scale.detach().to(weight).clone()
-        if trains:
-            self.scale = nn.Parameter(values)
-        else:
-            self.register_buffer("scale", values)
-
-    @property
-    def channel_scale(self) -> Tensor:
-        """The scales."""
-        return self.scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the scaled convolution of the window."""
-        return super().forward(x) * self.scale.view(-1, 1, 1)
-
-    @torch.no_grad()
-    def fold(self) -> Folded:
-        """Return the scaled kernel, in the block's full size."""
-        folded = super().fold()
-        scale = exact(self.scale)
-        return Folded(folded.weight * scale.view(-1, 1, 1, 1), folded.bias * scale)
-
-
-class ScaledIdentityBranch(IdentityBranch):
-    """The input itself, with one trainable scale per channel."""
-
-    def __init__(self, geometry: ConvGeometry, scale: Tensor) -> None:
-        super().__init__(geometry, None)
-        self.scale = nn.Parameter(scale.detach().clone())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the scaled input."""
-        return super().forward(x) * self.scale.view(-1, 1, 1)
-
-    @torch.no_grad()
-    def fold(self) -> Folded:
-        """Return the identity kernel with the scales on its diagonal."""
-        scale, eye = exact(self.scale), super().fold()
-        return Folded(eye.weight.to(scale) * scale.view(-1, 1, 1, 1), torch.zeros_like(scale))
+        return LayerScales(start, start, None if unavailable("identity", geometry) else torch.ones_like(start))
 
 
 def check_scales(layer: str, geometry: ConvGeometry, scales: LayerScales) -> None:

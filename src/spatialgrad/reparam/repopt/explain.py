@@ -57,18 +57,15 @@ def explain_scales(scales: Mapping[str, LayerScales]) -> dict[str, ScalesSummary
 
 
 def _summary(layer: LayerScales) -> ScalesSummary:
-    (kxk, kxk_spread), (pointwise, pointwise_spread) = _moments(layer.kxk), _moments(layer.pointwise)
+    kxk, pointwise = (scale.detach().double().square() for scale in (layer.kxk, layer.pointwise))
     return ScalesSummary(
-        kxk=kxk,
-        pointwise=pointwise,
+        kxk=float(kxk.mean()),
+        pointwise=float(pointwise.mean()),
         identity=layer.identity is not None,
-        kxk_spread=kxk_spread,
-        pointwise_spread=pointwise_spread,
+        kxk_spread=_spread(kxk),
+        pointwise_spread=_spread(pointwise),
     )
 
 
-def _moments(scale: Tensor) -> tuple[float, float]:
-    """Mean of the squares, and their standard deviation relative to it."""
-    squares = scale.detach().double().square()
-    mean = float(squares.mean())
-    return mean, float(squares.std(correction=0)) / mean if mean else 0.0
+def _spread(squares: Tensor) -> float:
+    return float(squares.std(correction=0) / squares.mean()) if squares.any() else 0.0

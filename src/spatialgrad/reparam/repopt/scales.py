@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from spatialgrad.reparam.fold import centre, embed_kernel, identity_kernel
 from spatialgrad.reparam.geometry import ConvGeometry
-from spatialgrad.reparam.kernels import centre, embed_kernel, identity_kernel
 from spatialgrad.reparam.repopt.block import LayerScales, check_scales
 from spatialgrad.utils.modules import named_convolutions
 
@@ -43,8 +43,8 @@ def scales_of_state(state: Mapping[str, Tensor]) -> dict[str, LayerScales]:
 def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, power: int = 2) -> dict[str, Tensor]:
     """The factors on a plain convolution's gradient with which it learns as the block with constant scales does.
 
-    That is s₃², plus s₁² at the kernel's centre, plus 1 at the centre of the diagonal where the block has an identity,
-    whose scale trains itself.
+    That is |s₃|², plus |s₁|² at the kernel's centre, plus 1 at the centre of the diagonal where the block has an
+    identity, whose scale trains itself.
 
     Args:
         model: The plain model.
@@ -64,11 +64,11 @@ def repopt_multipliers(model: nn.Module, scales: Mapping[str, LayerScales], *, p
         factors = torch.empty_strided(
             like.shape, like.stride(), dtype=torch.promote_types(layer.kxk.dtype, like.dtype), device=like.device
         )
-        factors.copy_(_powered(layer.kxk, power, factors))
+        factors.copy_(_per_kernel(layer.kxk, factors).abs() ** power)
         row, column = centre(geometry.kernel_size)
-        factors[:, :, row, column] += _powered(layer.pointwise, power, factors)[..., 0, 0]
+        factors[:, :, row, column] += (_per_kernel(layer.pointwise, factors).abs() ** power)[..., 0, 0]
         if layer.identity is not None:
-            factors += _identity_like(factors, geometry)
+            factors += _identity(geometry, factors)
         multipliers[name] = factors
     return multipliers
 
@@ -85,26 +85,21 @@ def repopt_init_(model: nn.Module, scales: Mapping[str, LayerScales]) -> None:
         scales: By the layers' qualified names, as from `searched_scales`.
     """
     for name, conv in _layers(model, scales).items():
-        layer, like = scales[name], conv.weight
-        geometry = ConvGeometry.of(conv)
-        pointwise = geometry.new_conv((1, 1), like=like).weight * _powered(layer.pointwise, 1, like)
-        weight = like * _powered(layer.kxk, 1, like) + embed_kernel(
-            pointwise, geometry.kernel_size, centre(geometry.kernel_size)
-        )
+        layer, like, geometry = scales[name], conv.weight, ConvGeometry.of(conv)
+        pointwise = geometry.new_conv(like, kernel_size=1).weight * _per_kernel(layer.pointwise, like)
+        weight = like * _per_kernel(layer.kxk, like) + embed_kernel(pointwise, geometry.kernel_size)
         if layer.identity is not None:
-            weight = weight + _identity_like(like, geometry) * _powered(layer.identity, 1, like)
+            weight = weight + _identity(geometry, like) * _per_kernel(layer.identity, like)
         like.copy_(weight)
 
 
-def _identity_like(like: Tensor, geometry: ConvGeometry) -> Tensor:
-    return identity_kernel(
-        geometry.in_channels, geometry.kernel_size, groups=geometry.groups, dtype=like.dtype, device=like.device
-    )
+def _identity(geometry: ConvGeometry, like: Tensor) -> Tensor:
+    return identity_kernel(geometry.in_channels, geometry.kernel_size, groups=geometry.groups, like=like)
 
 
-def _powered(scale: Tensor, power: int, like: Tensor) -> Tensor:
-    """Scales of shape (output channels,) to a power, ready to multiply a kernel."""
-    return scale.to(like).view(-1, 1, 1, 1) ** power
+def _per_kernel(scale: Tensor, like: Tensor) -> Tensor:
+    """Scales of shape (output channels,), ready to multiply kernels."""
+    return scale.to(like).view(-1, 1, 1, 1)
 
 
 def _layers(model: nn.Module, scales: Mapping[str, LayerScales]) -> dict[str, nn.Conv2d]:
@@ -114,14 +109,13 @@ def _layers(model: nn.Module, scales: Mapping[str, LayerScales]) -> dict[str, nn
         KeyError: If the model has no such convolution.
         UnsupportedLayerError: If scales do not fit.
     """
-    convolutions = named_convolutions(model)
-    missing = [name for name in scales if not isinstance(convolutions.get(name), nn.Conv2d)]
+    convolutions = {name: conv for name, conv in named_convolutions(model).items() if isinstance(conv, nn.Conv2d)}
+    missing = [name for name in scales if name not in convolutions]
     if missing:
         raise KeyError(
             f"The model has no convolution {', '.join(missing)}, for which there are scales; it has "
             f"{', '.join(convolutions) or 'none'}."
         )
-    layers: dict[str, nn.Conv2d] = {name: convolutions[name] for name in scales}  # type: ignore[misc]
-    for name, conv in layers.items():
-        check_scales(name, ConvGeometry.of(conv), scales[name])
-    return layers
+    for name, layer in scales.items():
+        check_scales(name, ConvGeometry.of(convolutions[name]), layer)
+    return {name: convolutions[name] for name in scales}

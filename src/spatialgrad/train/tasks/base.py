@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from spatialgrad.data.batches import Loader, batch_bounds
-from spatialgrad.data.classification import ImageDataset
-from spatialgrad.data.pose import PoseDataset
-from spatialgrad.data.segmentation import SegmentationDataset
-from spatialgrad.data.splits import random_indices
+from spatialgrad.data.batches import Loader, training_bounds
+from spatialgrad.data.splits import D, hold_out, validation_split
 from spatialgrad.models import ModelError, create_model
 from spatialgrad.train.config import DataConfig, ModelConfig, TrainConfig
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.examples import Gallery
-from spatialgrad.train.flags import flag
+from spatialgrad.train.flags import as_config_error, flag
 from spatialgrad.utils.modules import quiet_evaluation
 from spatialgrad.utils.text import describe_error
-
-D = TypeVar("D", SegmentationDataset, PoseDataset, ImageDataset[Any])
 
 Sums = dict[str, Tensor]
 """Totals that add up over batches and processes; `Task.metrics` turns them into averages."""
@@ -123,24 +118,14 @@ class Task(ABC):
             ConfigError: If there is no batch, or it cannot be shared by all processes.
         """
         data, number = self.config.data, len(self.dataset.train)
-        if data.batch_size % world_size:
-            raise ConfigError(
-                f"{flag('data.batch_size')} {data.batch_size} must be a multiple of the number of processes, "
-                f"{world_size}"
-            )
         if min(number, self.num_test) < world_size:
             raise ConfigError(
                 f"{self.description} has {number} training and {self.num_test} test images, too few for {world_size} "
                 f"processes; use a smaller {flag('machine.devices')}, or a larger {flag('data.limit')} or "
                 f"{flag('data.test_limit')}"
             )
-        bounds = batch_bounds(number, data.batch_size, world_size=world_size, drop_last=data.drop_last)
-        if not bounds:
-            raise ConfigError(
-                f"--data.drop-last drops the only batch: {self.description} has {number} training images, fewer than "
-                f"{flag('data.batch_size')} {data.batch_size}. Use --data.no-drop-last or a smaller batch"
-            )
-        return bounds
+        with as_config_error():
+            return training_bounds(self.dataset, data.batch_size, world_size=world_size, drop_last=data.drop_last)
 
     def train_batches(self, epoch: int, *, start: int = 0, rank: int = 0, world_size: int = 1) -> SizedIterable:
         """The batches of an epoch from number `start`; a function of seed, epoch and rank."""
@@ -294,39 +279,14 @@ def subset_of(dataset: D, config: DataConfig) -> D:
         ConfigError: If the data set has too few images.
     """
     if config.validation:
-        count, number = len(dataset.train), round(config.validation * len(dataset.train))
-        if not 0 < number < count:
-            raise ConfigError(
-                f"--data.validation {config.validation} holds out {number} of the {count} training images of "
-                f"{dataset.name}; it must leave some of them, but not all"
-            )
-        stay, held_out = random_indices(count, number, seed=config.split_seed)
-        told = f"{config.validation:.0%} of the training images held out (seed {config.split_seed})"
-        dataset = replace(
-            dataset,
-            description=f"{dataset.description}, {told}",
-            train=dataset.train.select(stay),
-            test=dataset.train.select(held_out),
-        )
-    return limited(dataset, config, lambda images, limit: random_indices(len(images), limit, seed=config.split_seed)[1])
-
-
-def limited(dataset: D, config: DataConfig, choose: Callable[[Any, int], Tensor]) -> D:
-    """Apply `limit` and `test_limit` to a data set, and mention them in its description.
-
-    Args:
-        dataset: With the splits `train` and `test`.
-        config: Number of images of each split.
-        choose: Called with a split and a number of images; returns their indices.
-
-    Raises:
-        ConfigError: If the data set has too few images.
-    """
+        with as_config_error():
+            dataset = validation_split(dataset, config.validation, seed=config.split_seed)
     for split, field, limit in (("train", "limit", config.limit), ("test", "test_limit", config.test_limit)):
-        images: Any = getattr(dataset, split)
+        images = getattr(dataset, split)
         if limit is not None and limit > len(images):
             raise ConfigError(f"{flag(f'data.{field}')} {limit}: {dataset.name} has only {len(images)} {split} images")
         if limit is not None and limit < len(images):
+            _, chosen = hold_out(images, limit / len(images), seed=config.split_seed)
             description = f"{dataset.description}, {limit:,} {split} images"
-            dataset = replace(dataset, description=description, **{split: images.select(choose(images, limit))})
+            dataset = replace(dataset, description=description, **{split: images.select(chosen)})
     return dataset

@@ -10,17 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spatialgrad.data import (
-    Augmentation,
-    ImageDataset,
-    MemorySplit,
-    load_dataset,
-    stratified_indices,
-    validation_split,
-)
+from spatialgrad.data import Augmentation, ImageDataset, load_dataset
 from spatialgrad.train.config import DataConfig, TrainConfig
-from spatialgrad.train.flags import as_config_error, require
-from spatialgrad.train.tasks.base import Sums, Task, limited, total
+from spatialgrad.train.flags import require
+from spatialgrad.train.tasks.base import Sums, Task, subset_of, total
 
 LARGEST_ON_DEVICE = 2 << 30
 """Maximum number of bytes of a data set that is kept on the GPU, where its batches are then assembled."""
@@ -37,7 +30,8 @@ class Classification(Task):
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         super().__init__(config, device)
         self.dataset: ImageDataset[Any] = _on(device, load_images(config.data))
-        self.augmentation = _augmentation(config.data, self.dataset)
+        usual = self.dataset.augmentation if config.data.augment else Augmentation()
+        self.augmentation = replace(usual, cutout=config.data.cutout)
 
     @property
     def input_size(self) -> tuple[int, ...]:
@@ -81,30 +75,14 @@ def load_images(config: DataConfig) -> ImageDataset[Any]:
     """The data set that a config describes."""
     size = config.image_size
     require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
-    dataset = load_dataset(config.name, config.root, image_size=cast("int | None", size))
-    if config.validation:
-        with as_config_error():
-            dataset = validation_split(dataset, config.validation, seed=config.split_seed)
-
-    def choose(images: Any, limit: int) -> Tensor:
-        """Equal shares of all classes."""
-        return stratified_indices(images.labels, limit / len(images), seed=config.split_seed)[1]
-
-    return limited(dataset, config, choose)
-
-
-def _augmentation(config: DataConfig, dataset: ImageDataset[Any]) -> Augmentation | None:
-    usual = dataset.augmentation if config.augment else Augmentation()
-    return replace(usual, cutout=config.cutout)
+    return subset_of(load_dataset(config.name, config.root, image_size=cast("int | None", size)), config)
 
 
 def _on(device: torch.device, dataset: ImageDataset[Any]) -> ImageDataset[Any]:
-    splits = {"train": dataset.train, "test": dataset.test}
-    if device.type != "cuda" or not all(isinstance(split, MemorySplit) for split in splits.values()):
+    if device.type != "cuda" or not dataset.in_memory:
         return dataset
-    if sum(split.images.nbytes for split in splits.values()) > LARGEST_ON_DEVICE:
-        return dataset
-    return replace(dataset, **{name: split.to(device) for name, split in splits.items()})
+    num_bytes = dataset.train.images.nbytes + dataset.test.images.nbytes
+    return dataset.to(device) if num_bytes <= LARGEST_ON_DEVICE else dataset
 
 
 def _sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Sums:

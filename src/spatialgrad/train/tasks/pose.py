@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from spatialgrad.data.augment import normalize
-from spatialgrad.data.pose import PersonMaker, PoseAugmentation, PoseDataset, mirror_joints
+from spatialgrad.data.batches import Pass
+from spatialgrad.data.pose import PoseAugmentation, PoseDataset, mirror_joints
 from spatialgrad.data.registry import load_for
 from spatialgrad.models.pose_resnet import MAP_STRIDE
 from spatialgrad.train.config import DataConfig, TrainConfig
@@ -87,12 +88,12 @@ class Pose(Task):
 
     def examples(self, model: nn.Module, number: int) -> Gallery:
         """Evenly spaced test images with the true and the predicted skeletons."""
-        make = PersonMaker(people=self.dataset.test, skeleton=self.skeleton, size=self.size)
+        chosen = torch.linspace(0, self.num_test - 1, min(number, self.num_test)).long()
+        images, *truth = self.dataset.read(Pass(split="test", training=False), chosen)
+        batch = normalize(images.to(self.device), self.dataset.mean, self.dataset.std)
         shown = []
-        for index in torch.linspace(0, self.num_test - 1, min(number, self.num_test)).long().tolist():
-            image, joints, visible, length = make(index)
-            batch = normalize(image[None].to(self.device), self.dataset.mean, self.dataset.std)
-            found = decode(self.predict(model, batch), MAP_STRIDE).cpu()
+        for index, (image, joints, visible, length) in enumerate(zip(images, *truth, strict=True)):
+            found = decode(self.predict(model, batch[index, None]), MAP_STRIDE).cpu()
             right, scored = count_right(found, joints[None], visible[None], length[None], self.skeleton.threshold)
             pictures = {
                 "image": draw_skeleton(image, joints, torch.zeros_like(visible), self.skeleton),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from spatialgrad.reparam.repopt.block import LayerScales
 from spatialgrad.reparam.repopt.scales import repopt_multipliers
 from spatialgrad.sgs.scaler import SpatialGradientScaling
-from spatialgrad.utils.modules import named_convolutions, unwrap_model
+from spatialgrad.utils.modules import unwrap_model
 from spatialgrad.utils.optimizers import unwrap_optimizers
 
 __all__ = ["RepOptScaling"]
@@ -21,7 +22,7 @@ class RepOptScaling:
     """RepOptimizer on a plain network: multiplies the gradients by what a search has found, at every step.
 
     Optimizers that are linear in the gradient (SGD) get the gradient multiplied by the squares of the scales, before
-    weight decay and momentum. All others (Adam) get gradient and update multiplied by their first powers, as in the
+    weight decay and momentum. All others (Adam) get gradient and update multiplied by their absolute values, as in the
     authors' AdamW. A trial determines which kind an optimizer is.
 
     Args:
@@ -47,30 +48,25 @@ class RepOptScaling:
 
     def __init__(self, model: nn.Module, optimizer: Any, scales: Mapping[str, LayerScales]) -> None:
         self.scales = dict(scales)
-        unknown = sorted(set(self.scales) - set(named_convolutions(model)))
-        if unknown:
-            raise ValueError(f"The model has no convolution {', '.join(unknown)}.")
-        optimizers = unwrap_optimizers(optimizer)
-        self._sgs = SpatialGradientScaling(
-            model, optimizers, measure=None, include=lambda name, module: name in self.scales
-        )
-        if missing := sorted(set(self.scales) & set(self._sgs.skipped)):
+        root, optimizers = unwrap_model(model), unwrap_optimizers(optimizer)
+        squares = repopt_multipliers(root, self.scales)  # first, because it refuses scales of another model
+        settings: dict[str, Any] = {"measure": None, "include": partial(_is_one_of, frozenset(scales))}
+        self._sgs = SpatialGradientScaling(model, optimizers, **settings)
+        place, skipped = self._sgs.apply, self._sgs.skipped
+        missing = sorted(set(self.scales) & set(skipped))
+        if missing or place != "gradient":
             self.detach()
-            reasons = [f"{name} ({self._sgs.skipped[name]})" for name in missing]
-            raise ValueError(f"Cannot scale {', '.join(reasons)}.")
-        if self._sgs.apply == "auto":
-            self.detach()
+        if missing:
+            raise ValueError(f"Cannot scale {', '.join(f'{name} ({skipped[name]})' for name in missing)}.")
+        if place == "auto":
             raise ValueError("RepOptScaling needs optimizers of one kind: all linear in the gradient, or none.")
-        self.power = 2 if self._sgs.apply == "gradient" else 1
+        self.power = 2 if place == "gradient" else 1
         if self.power == 1:
-            self.detach()
-            self._sgs = SpatialGradientScaling(
-                model, optimizers, measure=None, apply="both", include=lambda name, module: name in self.scales
-            )
-        self._sgs.set_scalings(repopt_multipliers(unwrap_model(model), self.scales, power=self.power))
+            self._sgs = SpatialGradientScaling(model, optimizers, apply="both", **settings)
+        self._sgs.set_scalings(squares if self.power == 2 else repopt_multipliers(root, self.scales, power=1))
 
     def attach(self, optimizer: Any) -> None:
-        """Multiply whenever this optimizer steps; copied optimizers lose their hooks."""
+        """Multiply whenever this optimizer steps, and no other."""
         self._sgs.attach(optimizer)
 
     def detach(self) -> None:
@@ -87,19 +83,18 @@ class RepOptScaling:
         Raises:
             ValueError: If it is not.
         """
-        there = {name: LayerScales(*layer) for name, layer in state["scales"].items()}
-        if there.keys() != self.scales.keys():
+        if state["scales"].keys() != self.scales.keys():
             raise ValueError("The state_dict belongs to other layers.")
-        for name, layer in there.items():
-            for mine, other in zip(self.scales[name], layer, strict=True):
-                if mine is None or other is None:
-                    same = mine is other
-                else:
-                    same = torch.equal(mine, other.to(mine))
-                if not same:
-                    raise ValueError(f"The state_dict has other scales for {name!r}.")
+        for name, layer in self.scales.items():
+            pairs = zip(layer, state["scales"][name], strict=True)
+            if not all(mine is other if mine is None else torch.equal(mine, other.to(mine)) for mine, other in pairs):
+                raise ValueError(f"The state_dict has other scales for {name!r}.")
 
     def __repr__(self) -> str:
         where = "on the gradient" if self.power == 2 else "on gradient and update"
         attached = repr(self._sgs).rpartition("attached to ")[2]
         return f"RepOptScaling({len(self.scales)} convolutions, power {self.power}, {where}, attached to {attached}"
+
+
+def _is_one_of(names: frozenset[str], name: str, module: nn.Module) -> bool:
+    return name in names

@@ -78,22 +78,13 @@ def embed_kernel(weight: Tensor, kernel_size: tuple[int, int], offset: tuple[int
         weight: Kernel of shape (out, in / groups, height, width).
         kernel_size: Height and width of the result.
         offset: Row and column of the small kernel's first element; by default the two centres coincide.
-
-    Raises:
-        ValueError: If the small kernel does not fit there.
     """
     height, width = weight.shape[-2:]
     if offset is None:
         (row, column), (small_row, small_column) = centre(kernel_size), centre((height, width))
         offset = row - small_row, column - small_column
     top, left = offset
-    bottom, right = kernel_size[0] - height - top, kernel_size[1] - width - left
-    if min(top, left, bottom, right) < 0:
-        raise ValueError(
-            f"A {height}×{width} kernel at row {top}, column {left} does not fit into "
-            f"{kernel_size[0]}×{kernel_size[1]}."
-        )
-    return F.pad(weight, (left, right, top, bottom))
+    return F.pad(weight, (left, kernel_size[1] - width - left, top, kernel_size[0] - height - top))
 
 
 def sequence_pointwise(first: Folded, second: Folded, groups: int = 1) -> Folded:
@@ -115,27 +106,18 @@ def sequence_pointwise(first: Folded, second: Folded, groups: int = 1) -> Folded
 
 
 def identity_kernel(
-    channels: int,
-    kernel_size: tuple[int, int] = (1, 1),
-    *,
-    groups: int = 1,
-    offset: tuple[int, int] | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
+    channels: int, kernel_size: tuple[int, int] = (1, 1), *, groups: int = 1, like: Tensor | None = None
 ) -> Tensor:
-    """Return the kernel of shape (channels, channels / groups, *kernel_size) that keeps every channel unchanged."""
+    """Return the kernel of shape (channels, channels / groups, *kernel_size) that keeps every channel unchanged.
+
+    It has the dtype and device of `like`; by default it is a float64 tensor on the CPU.
+    """
+    dtype, device = (torch.float64, torch.device("cpu")) if like is None else (like.dtype, like.device)
     eye = torch.eye(channels // groups, dtype=dtype, device=device).repeat(groups, 1)
-    return embed_kernel(eye[:, :, None, None], kernel_size, centre(kernel_size) if offset is None else offset)
+    return embed_kernel(eye[:, :, None, None], kernel_size)
 
 
-def average_kernel(
-    channels: int,
-    kernel_size: tuple[int, int],
-    *,
-    groups: int = 1,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Return the kernel of shape (channels, channels / groups, *kernel_size) that averages each channel separately."""
-    eye = identity_kernel(channels, groups=groups, dtype=dtype, device=device)
+def average_kernel(channels: int, kernel_size: tuple[int, int], *, like: Tensor | None = None) -> Tensor:
+    """Return the kernel of shape (channels, 1, *kernel_size) that averages each channel separately."""
+    eye = identity_kernel(channels, groups=channels, like=like)
     return eye.expand(-1, -1, *kernel_size) / (kernel_size[0] * kernel_size[1])
