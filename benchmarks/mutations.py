@@ -81,8 +81,8 @@ MUTATIONS = (
     Mutation(
         "samplers that count their epochs are not restored",
         "utils/loaders.py",
-        "part.epoch = epoch",
-        "pass",
+        'partial(setattr, part, "epoch", part.epoch)',
+        'partial(getattr, part, "epoch")',
         ("utils/test_loaders.py",),
     ),
     Mutation(
@@ -131,8 +131,8 @@ MUTATIONS = (
     Mutation(
         "the first block takes the place of every other",
         "sgs/dependence/mutual_information.py",
-        "self.window.pad(block)",
-        "self.window.pad(maps[: len(block)])",
+        "part.copy_(quantize(block, low, high, bins))",
+        "part.copy_(quantize(maps[: len(part)], low, high, bins))",
         _INFORMATION,
     ),
     Mutation(
@@ -147,7 +147,7 @@ MUTATIONS = (
         "sgs/dependence/autocorrelation.py",
         "counts[row] += torch.stack",
         "counts[row] = torch.stack",
-        ("sgs/dependence/test_autocorrelation.py",),
+        ("sgs/dependence/test_estimator.py",),
     ),
     Mutation(
         "padding does not belong to the range of a channel",
@@ -216,8 +216,8 @@ MUTATIONS = (
     Mutation(
         "a step within a step scales again",
         "sgs/step_hook.py",
-        " or self._is_marked(gradient):",
-        ":",
+        "if not compiling and getattr(gradient, _MARK, None) == (own._version, self._watch.count):",
+        "if False:",
         ("sgs/test_step_hook.py",),
     ),
     # Trainers of other frameworks

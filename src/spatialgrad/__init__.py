@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from spatialgrad.sgs.dependence.autocorrelation import autocorrelation
     from spatialgrad.sgs.dependence.mutual_information import normalized_mutual_information
     from spatialgrad.sgs.explain import Explanation, explain
-    from spatialgrad.sgs.layers import NoEffectWarning
-    from spatialgrad.sgs.live import Live
+    from spatialgrad.sgs.no_effect import NoEffectWarning
     from spatialgrad.sgs.scaler import SpatialGradientScaling
     from spatialgrad.sgs.scaling import scaling_from_dependence, scaling_from_masks, scaling_from_ratios
+    from spatialgrad.sgs.settings import Live
     from spatialgrad.sgs.step_hook import scale_gradients_
 
 __version__ = "0.1.0"

@@ -5,6 +5,7 @@ import copy
 import io
 import math
 import re
+import warnings
 from unittest import mock
 
 import pytest
@@ -60,8 +61,9 @@ class OddNet(nn.Module):
 
 
 def wrap(model, how):
-    if how == "ddp":
-        return DistributedDataParallel(model)
+    if how.startswith("ddp"):
+        # Gradients that are views of DDP's buckets are written without a new version of the gradients.
+        return DistributedDataParallel(model, gradient_as_bucket_view=how == "ddp with views")
     if how == "fully_shard":
         for module in (model.first, model.wide, model.last):
             fully_shard(module)
@@ -327,16 +329,16 @@ def test_processes_that_disagree_all_raise(ranks, by_rank, what):
 # Training
 
 
-def train(how, apply, accumulate=1):
+def train(how, apply, accumulate, set_to_none):
     """Steps with each process's own half of the data; returns the whole weights and the scalings."""
     model, optimizer, sgs = build(how, TinyNet, measure=None, scalings=some_scalings(), apply=apply)
     for step in range(3):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none)
         for micro in range(accumulate):
             last = micro == accumulate - 1
             if how == "fully_shard":
                 model.set_requires_gradient_sync(last)
-            quiet = model.no_sync() if how == "ddp" and not last else contextlib.nullcontext()
+            quiet = model.no_sync() if hasattr(model, "no_sync") and not last else contextlib.nullcontext()
             with quiet:
                 loss_of(model, images(seed=100 * step + 10 * micro + dist.get_rank())).backward()
         optimizer.step()
@@ -344,10 +346,12 @@ def train(how, apply, accumulate=1):
 
 
 @pytest.mark.bits
-@pytest.mark.parametrize(("apply", "accumulate"), [("gradient", 1), ("gradient", 2), ("update", 2)])
-@pytest.mark.parametrize("how", ["ddp", SHARDED])
-def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumulate):
-    (first, scalings), (second, other_scalings) = ranks.values(train, how, apply, accumulate)
+@pytest.mark.parametrize(
+    ("apply", "accumulate", "set_to_none"), [("gradient", 1, True), ("gradient", 2, False), ("update", 2, True)]
+)
+@pytest.mark.parametrize("how", ["ddp", "ddp with views", SHARDED])
+def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumulate, set_to_none):
+    (first, scalings), (second, other_scalings) = ranks.values(train, how, apply, accumulate, set_to_none)
     assert same_matrices(first, second)
     assert same_matrices(scalings, some_scalings())
     assert same_matrices(other_scalings, some_scalings())
@@ -361,29 +365,6 @@ def test_training_is_that_of_one_process_with_all_data(ranks, how, apply, accumu
                 (loss_of(model, images(seed=100 * step + 10 * micro + rank)) / 2).backward()
         step_by_hand_(model, optimizer, some_scalings(), apply)
     assert close_matrices(first, weights_of(model), STEPS_ALIKE)
-
-
-def train_with_bucket_views(set_to_none):
-    """The gradients are views of DDP's buckets, which are written without a new version of the gradients."""
-    torch.manual_seed(0)
-    model = TinyNet()
-    twin = copy.deepcopy(model)
-    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    mine, other = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (model, twin))
-    SpatialGradientScaling(wrapped, mine, measure=None, scalings=some_scalings())
-    for step in range(3):
-        mine.zero_grad(set_to_none=set_to_none)
-        loss_of(wrapped, images(seed=2 * step + dist.get_rank())).backward()
-        mine.step()
-        other.zero_grad()
-        sum(loss_of(twin, images(seed=2 * step + rank)) / 2 for rank in range(2)).backward()
-        step_by_hand_(twin, other, some_scalings(), "gradient")
-    return close_matrices(weights_of(model), weights_of(twin), STEPS_ALIKE)
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_that_are_views_of_buckets_are_scaled_in_every_step(ranks, set_to_none):
-    assert ranks.values(train_with_bucket_views, set_to_none) == [True, True]
 
 
 def train_around_updates(how, spread):
@@ -487,27 +468,38 @@ def test_live_updates_resume_from_the_state_of_the_first_process(ranks, how, sto
     assert same_matrices(mine, whole) == (stop != 4)
 
 
-def train_without_some_batches(how):
-    """The second process has nothing in some steps: an empty batch, or no forward pass at all."""
+def train_with_trouble(how, trouble):
+    """The second process has nothing in some steps: an empty batch, or no forward pass at all; or it has a NaN."""
     model, optimizer, sgs = build(how, live=SCHEDULE)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        x, y = share(step)
-        if dist.get_rank() == 1 and step in (3, 5):
-            if how == "plain":
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            x, y = share(step)
+            if dist.get_rank() == 1 and trouble == "nan" and step == 5:
+                x[0, :, 0, 0] = math.nan
+            elif dist.get_rank() == 1 and trouble == "nothing" and step in (3, 5):
+                x, y = x[:0], y[:0]
+            if len(x) or how != "plain":
+                # The mean over an empty batch would be NaN.
+                nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
+            else:
                 for p in model.parameters():
                     p.grad = torch.zeros_like(p)
-                optimizer.step()
-                continue
-            x, y = x[:0], y[:0]
-        # The mean over an empty batch would be NaN.
-        nn.functional.cross_entropy(model(x), y, reduction="sum").backward()
-        optimizer.step()
-    return sgs.scalings, sgs.num_updates
+            optimizer.step()
+    return sgs.scalings, sgs.num_updates, [str(warning.message) for warning in caught]
 
 
 @pytest.mark.parametrize("how", WRAPPERS)
 def test_a_process_without_a_batch_is_not_waited_for(ranks, how):
-    (mine, updates), (other, _) = ranks.values(train_without_some_batches, how)
+    (mine, updates, _), (other, _, _) = ranks.values(train_with_trouble, how, "nothing")
     assert updates == 1
     assert same_matrices(mine, other)
+    assert not torch.equal(mine["first"], torch.ones(3, 3))
+
+
+@pytest.mark.parametrize("how", ["plain", "ddp"])
+def test_a_nan_of_one_process_in_a_live_update_is_known_to_all(ranks, how):
+    for scalings, _, messages in ranks.values(train_with_trouble, how, "nan"):
+        assert messages == [NAN.removeprefix("NoEffectWarning: ")]
+        assert all(torch.equal(G, torch.ones_like(G)) for G in scalings.values())

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, weight_norm
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from spatialgrad.sgs.layers import ScaledLayer, select_convolutions
+from spatialgrad.sgs.layers import ScaledLayer
+from spatialgrad.sgs.selection import select_convolutions
 from support.scaling import build, images, small_net, train
 
 

@@ -6,28 +6,32 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
-from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
-from spatialgrad.sgs.scaler import check_settings
+from spatialgrad import NoEffectWarning, SpatialGradientScaling, scaling_from_ratios
+from spatialgrad.sgs.settings import Settings
 from support.common import TinyNet, batches, same_weights, train_
 from support.scaling import build, images, train
 
 G = scaling_from_ratios(2, 4).float()
 
 
+def scales(model, optimizer, by=1):
+    """Whether a step multiplies the first gradient by a factor."""
+    model(images()).sum().backward()
+    gradient = model[0].weight.grad.clone()
+    optimizer.step()
+    return torch.allclose(model[0].weight.grad, gradient * by)
+
+
 class TestAttaching:
     def test_detach_and_context_manager(self):
-        model, optimizer, sgs = build(scalings=scaling_from_ratios(5, 5), measure=None)
+        model, optimizer, sgs = build(scalings=G, measure=None)
         with sgs:
             assert len(optimizer._optimizer_step_pre_hooks) == 1
         assert not optimizer._optimizer_step_pre_hooks
         assert not model[0].weight._post_accumulate_grad_hooks
         assert "detached" in repr(sgs)
-        model(images()).sum().backward()
-        gradient = model[0].weight.grad.clone()
-        optimizer.step()
-        assert torch.equal(model[0].weight.grad, gradient)
+        assert scales(model, optimizer, by=1)
         sgs.detach()
 
     def test_attach_moves_to_another_optimizer(self):
@@ -46,30 +50,22 @@ class TestAttaching:
         with pytest.warns(NoEffectWarning, match="Convolutions 0 are not in the optimizer and are no longer scaled"):
             sgs.attach(part)
         sgs.attach(part)  # warnings are errors here
-        model(images()).sum().backward()
-        gradient = model[0].weight.grad.clone()
-        part.step()
-        assert torch.equal(model[0].weight.grad, gradient)
+        assert scales(model, part, by=1)
         assert sgs.skipped["0"] == "its weight is not in this optimizer"
 
     def test_scaling_twice_is_refused_or_replaced(self):
         model, optimizer, first = build(scalings={"0": G}, measure=None)
         with pytest.raises(ValueError, match=r"scale twice. Call sgs.detach\(\) .* replace=True"):
             SpatialGradientScaling(model, optimizer)
-        assert len(optimizer._optimizer_step_pre_hooks) == 1
         second = SpatialGradientScaling(model, optimizer, measure=None, scalings={"0": 2 * G}, replace=True)
-        assert len(optimizer._optimizer_step_pre_hooks) == 1
-        model(images()).sum().backward()
-        gradient = model[0].weight.grad.clone()
-        optimizer.step()
-        torch.testing.assert_close(model[0].weight.grad, gradient * 2 * G)
+        assert scales(model, optimizer, by=2 * G)
         first.attach(optimizer, replace=True)
         first.attach(optimizer)
         assert len(optimizer._optimizer_step_pre_hooks) == 1
         second.detach()
-        other = torch.optim.SGD(model.parameters(), lr=0.1)
+        both = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
         with pytest.raises(ValueError, match="in several of the optimizers"):
-            SpatialGradientScaling(model, [torch.optim.SGD(model.parameters(), lr=0.1), other])
+            SpatialGradientScaling(model, both)
 
 
 # What a state must not be, with what is said about it.
@@ -155,12 +151,8 @@ class TestSetScalings:
         model, optimizer, sgs = build(measure=None)
         factors = torch.rand(8, 3, 3, 3)
         sgs.set_scalings({"0": factors})
-        model(images()).sum().backward()
-        gradient = model[0].weight.grad.clone()
-        optimizer.step()
-        assert torch.equal(model[0].weight.grad, gradient * factors)
-        clone = copy.deepcopy(sgs)
-        assert torch.equal(clone.scalings["0"], factors)
+        assert scales(model, optimizer, by=factors)
+        assert torch.equal(copy.deepcopy(sgs).scalings["0"], factors)
 
     @pytest.mark.parametrize(
         ("bad", "error", "message"),
@@ -180,16 +172,15 @@ class TestSetScalings:
 
 
 class TestSettings:
-    @pytest.mark.parametrize(
-        ("warmup", "every", "due"), [(1, 5, [1, 5, 10, 15]), (0, 8, [0, 8, 16]), (3, 5, [3, 5, 10, 15])]
-    )
-    def test_the_schedule_in_epochs(self, warmup, every, due):
-        _, _, sgs = build(warmup=warmup, every=every)
-        assert [epoch for epoch in range(17) if sgs.due(epoch)] == due
+    def test_the_schedule_in_epochs(self):
+        for warmup, every, due in ((1, 5, [1, 5, 10, 15]), (0, 8, [0, 8, 16]), (3, 5, [3, 5, 10, 15])):
+            _, _, sgs = build(warmup=warmup, every=every)
+            assert [epoch for epoch in range(17) if sgs.due(epoch)] == due
 
     def test_static_scalings_are_never_due(self):
         model, optimizer, sgs = build(measure=None)
         assert not any(sgs.due(epoch) for epoch in range(10))
+        assert "static" in repr(sgs)
         with pytest.raises(RuntimeError, match="static"):
             sgs.update(images())
         train(model, optimizer)
@@ -200,38 +191,27 @@ class TestSettings:
             "SpatialGradientScaling(2 convolutions, 1 skipped, measure='mutual-information', k=3, "
             "apply='gradient', warmup=2, every=7, updates=0, attached to SGD)"
         )
-        assert "static" in repr(build(measure=None)[2])
         assert (sgs.measure, sgs.k) == ("mutual-information", 3)
 
     @pytest.mark.parametrize(
-        ("settings", "message"),
+        ("settings", "error", "message"),
         [
-            ({"k": 0}, "Invalid k: 0"),
-            ({"k": -2}, "Invalid k: -2"),
-            ({"measure": "covariance"}, "Invalid measure: 'covariance'; choose 'mutual-information'"),
-            ({"warmup": -1}, "warmup=-1"),
-            ({"warmup": 0.5}, "warmup=0.5"),
-            ({"warmup": "1"}, "warmup='1'"),
-            ({"every": 0}, "every=0"),
-            ({"every": 1.5}, "every=1.5"),
-            ({"every": True}, "every=True"),
-            ({"every": math.nan}, "every=nan"),
-            ({"bins": 0}, "bins"),
-            ({"max_channels": 0}, "Invalid max_channels: 0"),
-            ({"max_channels": "256 MB"}, "Invalid max_channels: '256 MB'"),
+            ({"k": 0}, ValueError, "Invalid k: 0"),
+            ({"k": "5"}, ValueError, "Invalid k: '5'"),
+            ({"measure": "covariance"}, ValueError, "Invalid measure: 'covariance'; choose 'mutual-information'"),
+            *(({"warmup": bad}, ValueError, f"warmup={bad!r}") for bad in (-1, 0.5, "1")),
+            *(({"every": bad}, ValueError, f"every={bad!r}") for bad in (0, 1.5, True, math.nan)),
+            ({"bins": 0}, ValueError, "bins"),
+            *(({"max_channels": bad}, ValueError, f"Invalid max_channels: {bad!r}") for bad in (0, "256 MB")),
+            ({"apply": "weights"}, ValueError, "Invalid apply: 'weights'; choose from"),
+            ({"live": 3}, ValueError, "Invalid live: 3"),
+            ({"live": True, "measure": None}, ValueError, "static"),
+            ({"live": True, "warmup": 3}, ValueError, r"live=Live\(at=\.\.\."),
+            ({"live": True, "every": 1}, ValueError, "count epochs, but live updates count optimizer steps"),
+            ({"dependence": "autocorrelation"}, TypeError, "unexpected keyword argument 'dependence'"),
         ],
     )
-    def test_invalid_settings_are_refused_also_without_a_model(self, settings, message):
-        for use in (build, check_settings):
-            with pytest.raises(ValueError, match=message):
+    def test_invalid_settings_are_refused_also_without_a_model(self, settings, error, message):
+        for use in (build, Settings):
+            with pytest.raises(error, match=message):
                 use(**settings)
-
-    def test_other_arguments(self):
-        with pytest.raises(ValueError, match="Invalid apply: 'weights'; choose from"):
-            build(apply="weights")
-        with pytest.raises(TypeError, match="unexpected keyword argument 'dependence'"):
-            check_settings(dependence="autocorrelation")
-        measured, live = check_settings(k=3, live=True, include=None)
-        assert (measured.k, live) == (3, Live())
-        with pytest.raises(ValueError, match="no convolution to scale"):
-            build(nn.Sequential(nn.Linear(2, 2)))

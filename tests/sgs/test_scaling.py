@@ -10,45 +10,32 @@ from spatialgrad import explain, scaling_from_dependence, scaling_from_masks, sc
 from spatialgrad.sgs.scaling import scaling_and_mean
 
 
-def test_the_k_transform_comes_before_the_mean_over_channels():
+def test_the_k_transform_comes_before_the_mean_over_channels_and_k_1_is_none():
     S = torch.tensor([[0.2, 1.0, 0.2], [0.6, 1.0, 0.6]], dtype=torch.float64)
     transformed = 5 * S / (4 * S + 1)
-    expected = transformed.mean(0) / transformed.mean(0).mean()
-    torch.testing.assert_close(scaling_from_dependence(S, k=5), expected)
+    torch.testing.assert_close(scaling_from_dependence(S, k=5), transformed.mean(0) / transformed.mean())
     after = 5 * S.mean(0) / (4 * S.mean(0) + 1)
     assert not torch.allclose(scaling_from_dependence(S, k=5), after / after.mean())
-
-
-def test_k_1_leaves_the_dependence_as_it_is():
-    S = torch.rand(1, 3, 3, dtype=torch.float64)
-    torch.testing.assert_close(scaling_from_dependence(S, k=1), S[0] / S[0].mean())
+    torch.testing.assert_close(scaling_from_dependence(S[:1], k=1), S[0] / S[0].mean())
 
 
 def test_channels_without_information_are_left_out():
-    S = torch.rand(3, 3, 3)
-    with_nan = torch.cat([S, torch.full((2, 3, 3), torch.nan)])
-    torch.testing.assert_close(scaling_from_dependence(with_nan), scaling_from_dependence(S))
-    assert torch.equal(scaling_from_dependence(with_nan[3:]), torch.ones(3, 3))
-
-
-def test_the_mean_dependence_leaves_out_channels_without_information():
-    S = torch.rand(3, 3, 3)
-    S[1, 0, 0] = torch.nan
+    S = torch.rand(5, 3, 3)
+    S[3:], S[1, 0, 0] = torch.nan, torch.nan
+    torch.testing.assert_close(scaling_from_dependence(S), scaling_from_dependence(S[[0, 2]]))
     torch.testing.assert_close(scaling_and_mean(S, 5)[1], S[[0, 2]].mean(0))
+    assert torch.equal(scaling_from_dependence(S[3:]), torch.ones(3, 3))
     assert scaling_and_mean(S[1:2], 5)[1].isnan().all()
 
 
-def test_zeros_stay_strictly_positive():
+def test_zeros_stay_strictly_positive_and_no_dependence_at_all_gives_ones():
     S = torch.zeros(4, 3, 3)
     S[:, 1, 1] = 1
     G = scaling_from_dependence(S)
     assert (G > 0).all()
     assert float(G.mean()) == pytest.approx(1, abs=1e-6)
-
-
-def test_no_dependence_at_all_gives_ones():
-    assert torch.equal(scaling_from_dependence(torch.zeros(4, 2, 2)), torch.ones(2, 2))
-    assert torch.equal(scaling_from_dependence(torch.full((1, 2, 2), 5e-324, dtype=torch.float64)), torch.ones(2, 2))
+    for nothing in (torch.zeros(4, 2, 2), torch.full((1, 2, 2), 5e-324, dtype=torch.float64)):
+        assert torch.equal(scaling_from_dependence(nothing), torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("k", [5e-324, 1e-300, 1e-50, 1e-17, 1e-6, 1.0, 1e17, 1e50, 1e300, 1.7e308])
@@ -61,18 +48,19 @@ def test_every_k_gives_a_finite_positive_scaling_of_mean_one(k):
         assert float(G[2]) == pytest.approx(float(G.max()))
 
 
-@pytest.mark.parametrize("k", [0, -1, float("nan"), float("inf")])
-def test_invalid_k(k):
-    with pytest.raises(ValueError, match="Invalid k"):
-        scaling_from_dependence(torch.rand(2, 3, 3), k=k)
-
-
 @pytest.mark.parametrize(
-    "S", [torch.full((1, 3), 1.5), torch.full((1, 3), -0.5), torch.ones(3), torch.ones(1, 3).int()]
+    ("S", "k", "message"),
+    [
+        *((torch.rand(2, 3, 3), k, "Invalid k") for k in (0, -1, float("nan"), float("inf"), "5")),
+        *(
+            (S, 5, "S ")
+            for S in (torch.full((1, 3), 1.5), torch.full((1, 3), -0.5), torch.ones(3), torch.ones(1, 3).int())
+        ),
+    ],
 )
-def test_invalid_dependence(S):
-    with pytest.raises(ValueError, match="S "):
-        scaling_from_dependence(S)
+def test_invalid_arguments(S, k, message):
+    with pytest.raises(ValueError, match=message):
+        scaling_from_dependence(S, k=k)
 
 
 def test_ratios_are_the_paper_s_parameterization():
@@ -86,22 +74,16 @@ def test_ratios_are_the_paper_s_parameterization():
             scaling_from_ratios(1, beta)
 
 
-def test_masks_sum_to_the_scaling():
+def test_masks_are_binary_cover_the_kernel_and_sum_to_the_scaling():
     full, row = torch.ones(3, 3), torch.zeros(3, 3)
     row[1] = 1
     plain = scaling_from_masks([full, row], normalize=False)
     assert plain.tolist() == [[1, 1, 1], [2, 2, 2], [1, 1, 1]]
     torch.testing.assert_close(scaling_from_masks(torch.stack([full, row])), plain / plain.mean())
-
-
-def test_masks_must_be_binary_and_cover_the_kernel():
-    with pytest.raises(ValueError, match="0 and 1"):
-        scaling_from_masks([torch.full((3, 3), 0.5)])
-    centre = torch.zeros(3, 3)
-    centre[1, 1] = 1
-    with pytest.raises(ValueError, match="normalize=False"):
-        scaling_from_masks([centre])
-    assert scaling_from_masks([centre], normalize=False).sum() == 1
+    assert scaling_from_masks([row], normalize=False).sum() == 3
+    for masks, message in (([full / 2], "0 and 1"), ([row], "normalize=False")):
+        with pytest.raises(ValueError, match=message):
+            scaling_from_masks(masks)
 
 
 def test_explain_finds_the_branches_of_a_branched_block():
@@ -112,6 +94,8 @@ def test_explain_finds_the_branches_of_a_branched_block():
     assert {size: round(weight, 6) for size, weight in found.weights.items()} == {(3, 3): 1, (1, 3): 1, (3, 1): 1}
     assert found.relative_residual < 1e-12
     assert "1.000·[1×3]" in str(found)
+    with pytest.raises(ValueError, match="NaN"):
+        explain(torch.full((3, 3), torch.nan))
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 3), (1, 5), (4, 4), (7, 7), (2, 3), (3, 3, 3)])
@@ -128,8 +112,3 @@ def test_explain_is_the_best_non_negative_combination(shape):
         _, best = nnls(torch.stack(masks, 1).numpy(), G.flatten().numpy())
         assert float(found.residual.norm()) == pytest.approx(best, abs=1e-9)
         assert all(weight > 0 for weight in found.weights.values())
-
-
-def test_explain_refuses_what_is_not_finite():
-    with pytest.raises(ValueError, match="NaN"):
-        explain(torch.full((3, 3), torch.nan))

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from spatialgrad import Live, NoEffectWarning, SpatialGradientScaling, scale_gradients_, scaling_from_ratios
-from spatialgrad.sgs import step_hook
+from spatialgrad.sgs import no_effect
 from support.common import same_matrices
 from support.scaling import build, images, small_net, train
 
@@ -17,17 +17,17 @@ G = scaling_from_ratios(2, 4).float()
 
 class TestStepping:
     @pytest.mark.bits
-    def test_ones_change_nothing_bit_for_bit(self):
+    @pytest.mark.parametrize("apply", ["gradient", "update"])
+    def test_ones_change_nothing_bit_for_bit(self, apply):
         models = []
         for scaled in (False, True):
             torch.manual_seed(0)
-            model = small_net()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-            if scaled:
-                SpatialGradientScaling(model, optimizer)
+            model, optimizer, sgs = build(apply=apply)
+            if not scaled:
+                sgs.detach()
             train(model, optimizer)
-            models.append(model)
-        assert all(map(torch.equal, *(m.state_dict().values() for m in models)))
+            models.append(model.state_dict())
+        assert same_matrices(*models)
 
     @pytest.mark.parametrize("apply", ["gradient", "update"])
     def test_a_step_never_disables_gradients_itself(self, apply, monkeypatch):
@@ -122,32 +122,27 @@ class TestOnce:
     def test_a_gradient_that_somebody_replaces_or_changes_is_a_new_one(self):
         model, optimizer, _ = build(scalings={"0": G}, measure=None)
         train(model, optimizer, steps=1)
-        fresh = torch.ones_like(model[0].weight)
-        model[0].weight.grad = fresh.clone()
-        optimizer.step()
-        assert torch.equal(model[0].weight.grad, fresh * G)
-        model[0].weight.grad.copy_(fresh)
-        optimizer.step()
-        assert torch.equal(model[0].weight.grad, fresh * G)
+        weight = model[0].weight
+        for change in (lambda: setattr(weight, "grad", torch.ones_like(weight)), lambda: weight.grad.fill_(1)):
+            change()
+            optimizer.step()
+            assert torch.equal(weight.grad, G.expand_as(weight))
 
 
 class TestNoEffect:
-    def test_a_hook_that_never_fires_is_noticed_within_four_steps(self):
-        model, _, _ = build()
+    def test_steps_and_backward_passes_without_ours_are_noticed_once_but_not_accumulation(self, monkeypatch):
+        model, optimizer, _ = build(scalings={"0": G})
         another = torch.optim.SGD(model.parameters(), lr=0.1)
         train(model, another, steps=3)
         with pytest.warns(NoEffectWarning, match=r"step\(\) was not called in 4 backward passes.*sgs.attach"):
             train(model, another, steps=1)
         train(model, another, steps=8)  # once is enough: warnings are errors here
-
-    def test_gradients_that_only_pile_up_are_noticed_too_but_not_accumulation(self, monkeypatch):
-        monkeypatch.setattr(step_hook, "PATIENCE", 7)
-        model, optimizer, _ = build(scalings={"0": G})
-        for step in range(30):
-            model(images()).sum().backward()
-            if step % 6 == 5:
+        monkeypatch.setattr(no_effect, "PATIENCE", 7)
+        for step in range(31):
+            if step % 6 == 0:
                 optimizer.step()
-        for _ in range(7):  # the first one follows a step
+            model(images()).sum().backward()
+        for _ in range(6):
             model(images()).sum().backward()
         with pytest.warns(NoEffectWarning, match="7 backward passes"):
             model(images()).sum().backward()
@@ -164,7 +159,7 @@ class TestNoEffect:
         ],
     )
     def test_steps_without_any_update(self, settings, use, warns, monkeypatch):
-        monkeypatch.setattr(step_hook, "PATIENCE", 5)
+        monkeypatch.setattr(no_effect, "PATIENCE", 5)
         model, optimizer, sgs = build(**settings)
         use(sgs)
         train(model, optimizer, steps=4)

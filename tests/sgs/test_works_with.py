@@ -98,7 +98,7 @@ def with_closure(model, optimizer, data, by_keyword=False):
 
         def closure(batch=batch):
             optimizer.zero_grad()
-            loss = loss_of(model, batch)
+            loss = loss_of(model, (batch[0].to(model.first.weight), batch[1]))
             loss.backward()
             return loss
 
@@ -205,9 +205,16 @@ WAYS = {
     "accumulation": Way(train=accumulating),
     "closure": Way(train=with_closure),
     "closure-by-keyword": Way(train=partial(with_closure, by_keyword=True)),
-    "lbfgs": Way(train=with_closure, optimizer=torch.optim.LBFGS, settings={"lr": 0.05, "max_iter": 4}),
+    # In float64: it divides by differences of gradients, which magnifies rounding.
+    "lbfgs": Way(
+        train=with_closure,
+        model=lambda: TinyNet().double(),
+        optimizer=torch.optim.LBFGS,
+        settings={"lr": 0.05, "max_iter": 4},
+    ),
     "lbfgs-line-search": Way(
         train=with_closure,
+        model=lambda: TinyNet().double(),
         optimizer=torch.optim.LBFGS,
         settings={"lr": 0.1, "max_iter": 3, "line_search_fn": "strong_wolfe"},
     ),
@@ -280,7 +287,7 @@ def check(way, column, device):
     (way.by_hand or way.train)(twin, other, batches_with(update_by_hand))
     measured = column in ("updated", "live")
     assert sgs.num_updates == measured
-    assert close_matrices({name: G.cpu() for name, G in sgs.scalings.items()}, other.scalings, MATRICES_ALIKE)
+    assert close_matrices({name: G.cpu().float() for name, G in sgs.scalings.items()}, other.scalings, MATRICES_ALIKE)
     assert all((G - 1).abs().max() > 0.01 for G in sgs.scalings.values())
     assert close_weights(model, twin, way.tolerance or (UPDATES_ALIKE if measured else STEPS_ALIKE))
 

@@ -18,36 +18,21 @@ __getattr__, __dir__ = import_on_use(__name__)
 """
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package with one name, in a folder that Python looks into."""
-    folder = tmp_path / "lazy_package"
-    folder.mkdir()
-    (folder / "__init__.py").write_text(PACKAGE)
-    (folder / "inner.py").write_text("VALUE = object()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield folder
-    for name in ("lazy_package", "lazy_package.inner"):
-        sys.modules.pop(name, None)
-
-
 @pytest.mark.parametrize("name", LAZY)
 def test_everything_public_is_found(name):
     package = importlib.import_module(name)
     assert set(package.__all__) <= set(dir(package))
     for each in package.__all__:
         assert getattr(package, each) is getattr(package, each)
+    # A module of that name would take the place of what is exported when it is imported.
+    assert not {module.name for module in pkgutil.iter_modules(package.__path__)} & set(package.__all__)
 
 
-@pytest.mark.parametrize("name", LAZY)
-def test_no_name_is_that_of_a_module(name):
-    """Importing the module would put it in the place of what is exported."""
-    package = importlib.import_module(name)
-    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    assert not modules & set(package.__all__)
-
-
-def test_a_module_is_imported_when_its_name_is_used(package):
+def test_a_module_is_imported_when_its_name_is_used(tmp_path, monkeypatch):
+    (tmp_path / "lazy_package").mkdir()
+    (tmp_path / "lazy_package" / "__init__.py").write_text(PACKAGE)
+    (tmp_path / "lazy_package" / "inner.py").write_text("VALUE = object()\n")
+    monkeypatch.syspath_prepend(tmp_path)
     found = importlib.import_module("lazy_package")
     assert "VALUE" in dir(found)
     assert "lazy_package.inner" not in sys.modules

@@ -12,46 +12,34 @@ from support.optimizers import GroupsOnly, HomeMadeSGD, Lion, ScheduleFree, Sign
 optim = torch.optim
 DECAY = {"weight_decay": 0.1}
 
-LINEAR = [
-    (optim.SGD, {"lr": 0.1}),
-    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, **DECAY}),
-    (optim.SGD, {"lr": 0.0}),  # at the beginning of a warm-up
-    (optim.SGD, {"lr": torch.tensor(0.1), "fused": True}),
-    (optim.SGD, {"lr": 0.1, "maximize": True}),
-    (optim.ASGD, {}),
-    (HomeMadeSGD, {}),
-    (ScheduleFree, {}),
-]
-OTHERS = [
-    (optim.Adadelta, {}),
-    (optim.Adafactor, {}),
-    (optim.Adagrad, {}),
-    (optim.Adam, {}),
-    (optim.Adam, {"lr": 0.0, "amsgrad": True, **DECAY}),
-    (optim.Adam, {"lr": 1e-9, "fused": True}),
-    (optim.Adamax, {}),
-    (optim.AdamW, {"weight_decay": 1.0}),
-    (optim.NAdam, {}),
-    (optim.RAdam, {}),
-    (optim.RMSprop, {"momentum": 0.9, "centered": True, **DECAY}),
-    (optim.Rprop, {}),
-    (Lion, {}),
-    (SignSGD, {}),
-    (ScheduleFree, {"adaptive": True}),
-]
-DECOUPLED = [
-    (optim.AdamW, {"weight_decay": 0.0}, True),  # a schedule may raise it
-    (optim.Adafactor, {}, True),
-    (optim.NAdam, {"decoupled_weight_decay": True}, True),
-    (optim.RAdam, {"decoupled_weight_decay": True}, True),
-    (SignSGD, {}, True),
-    (optim.SGD, {}, True),  # without momentum, it makes no difference
-    (optim.SGD, {"momentum": 0.9, **DECAY}, False),
-    (optim.Adam, DECAY, False),
-    (optim.NAdam, DECAY, False),
-    (optim.RAdam, DECAY, False),
-    (optim.RMSprop, DECAY, False),
-    (Lion, {}, False),  # this one has no decay at all
+# How each treats gradients: linearly or not; and whether it decays weights beside its update.
+KINDS = [
+    (optim.SGD, {"lr": 0.1}, True, True),  # without momentum, it makes no difference
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, **DECAY}, True, False),
+    (optim.SGD, {"lr": 0.0, "momentum": 0.9}, True, False),  # at the beginning of a warm-up
+    (optim.SGD, {"lr": torch.tensor(0.1), "fused": True}, True, True),
+    (optim.SGD, {"lr": 0.1, "maximize": True}, True, True),
+    (optim.ASGD, {}, True, True),
+    (HomeMadeSGD, {}, True, False),
+    (ScheduleFree, {}, True, False),
+    (optim.Adadelta, {}, False, False),
+    (optim.Adafactor, {}, False, True),
+    (optim.Adagrad, {}, False, False),
+    (optim.Adam, DECAY, False, False),
+    (optim.Adam, {"lr": 0.0, "amsgrad": True}, False, False),
+    (optim.Adam, {"lr": 1e-9, "fused": True}, False, False),
+    (optim.Adamax, {}, False, False),
+    (optim.AdamW, {"weight_decay": 1.0}, False, True),
+    (optim.AdamW, {"weight_decay": 0.0}, False, True),  # a schedule may raise it
+    (optim.NAdam, DECAY, False, False),
+    (optim.NAdam, {"decoupled_weight_decay": True}, False, True),
+    (optim.RAdam, DECAY, False, False),
+    (optim.RAdam, {"decoupled_weight_decay": True}, False, True),
+    (optim.RMSprop, {"momentum": 0.9, "centered": True, **DECAY}, False, False),
+    (optim.Rprop, {}, False, False),
+    (Lion, {}, False, False),
+    (SignSGD, {}, False, True),
+    (ScheduleFree, {"adaptive": True}, False, False),
 ]
 
 
@@ -60,19 +48,11 @@ def weight():
     return nn.Parameter(torch.rand(8, 4, 3, 3))
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "linear"), [(*each, True) for each in LINEAR] + [(*each, False) for each in OTHERS]
-)
-def test_linear_optimizers_pass_a_factor_on_and_others_do_not(kind, settings, linear, weight):
+@pytest.mark.parametrize(("kind", "settings", "linear", "decoupled"), KINDS)
+def test_how_an_optimizer_treats_gradients(kind, settings, linear, decoupled, weight):
     trial = try_optimizer(kind([weight], **settings), weight)
-    assert trial.linear == linear
-    assert trial.adds_up == (kind is not ScheduleFree)
+    assert (trial.linear, trial.decoupled_decay, trial.adds_up) == (linear, decoupled, kind is not ScheduleFree)
     assert trial.passed_on == pytest.approx(1 if linear else 0, abs=0.05)
-
-
-@pytest.mark.parametrize(("kind", "settings", "decoupled"), DECOUPLED)
-def test_decay_beside_the_update(kind, settings, decoupled, weight):
-    assert try_optimizer(kind([weight], **settings), weight).decoupled_decay == decoupled
 
 
 @pytest.mark.parametrize(("sign", "linear"), [(True, False), (False, True)])

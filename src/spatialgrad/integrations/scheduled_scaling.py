@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from spatialgrad.sgs.scaler import SpatialGradientScaling, check_settings
+from spatialgrad.sgs.scaler import SpatialGradientScaling
+from spatialgrad.sgs.settings import NEED_MODEL, Settings
 from spatialgrad.utils.loaders import Forward
 
 # Number of batches of the loader that an update uses, if the user does not say.
@@ -33,13 +34,13 @@ class ScheduledScaling:
         if batches < 1:
             raise ValueError(f"Invalid batches: {batches}; it must be at least 1.")
         # Invalid settings should fail here, not when training starts.
-        measured, self.live = check_settings(**settings)
+        checked = Settings(**{name: value for name, value in settings.items() if name not in NEED_MODEL})
+        self.live, self.measures = checked.schedule, checked.measure is not None
         if self.live is not None and batches != BATCHES:
             raise ValueError(
                 f"batches={batches} are those of the loader, which live updates do not use. Set the number of steps: "
                 f"live=Live(batches={batches})."
             )
-        self.measures = measured.measure is not None
         self.scaling: SpatialGradientScaling | None = None
         self._batches, self._settings = batches, dict(settings)
         self._model: nn.Module | None = None

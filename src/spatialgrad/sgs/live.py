@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,61 +11,17 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayers
-from spatialgrad.sgs.measure import Measurement, Settings, hook_of_a_copy
+from spatialgrad.sgs.layers import ScaledLayers
+from spatialgrad.sgs.measure import Hook, Measurement
+from spatialgrad.sgs.no_effect import NoEffectWarning
+from spatialgrad.sgs.settings import Live, Settings
 from spatialgrad.utils.modules import EagerMode
-from spatialgrad.utils.text import is_count
 
 
-@dataclass(frozen=True, kw_only=True)
-class Live:
-    """When scalings are updated from the training's own forward passes, in steps of the optimizer.
-
-    The defaults fit trainings of any length: the first updates come soon, when maps still change quickly, and then as
-    often as the paper's (`Live.paper`).
-    """
-
-    at: tuple[int, ...] = (100, 200, 400, 800, 1600)
-    """Numbers of steps after which the first updates begin, in ascending order."""
-    every: int = 5 * 391
-    """Number of steps between two updates after these."""
-    batches: int = 2
-    """Steps whose forward passes give the ranges, and as many again that are counted. With gradient accumulation, or
-    with a closure that is evaluated several times, all passes of a step take part."""
-
-    @classmethod
-    def paper(cls) -> Live:
-        """Return the schedule of the paper's CIFAR-100 experiments (its appendix).
-
-        A warm-up of 1 epoch, then an update every 5 epochs with 2 batches; an epoch has ⌈50,000 / 128⌉ = 391 steps.
-        """
-        return cls(at=(391, 5 * 391), every=5 * 391, batches=2)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.at, tuple) or not self.at or not all(map(is_count, self.at)):
-            raise ValueError(f"Invalid at: {self.at!r}; it must be a tuple of steps, such as (100, 200, 400).")
-        for name in ("every", "batches"):
-            if not (is_count(value := getattr(self, name)) and value >= 1):
-                raise ValueError(f"Invalid {name}: {value!r}; it must be a positive integer.")
-        gaps = [after - before for before, after in zip(self.at, self.at[1:], strict=False)] + [self.every]
-        if min(gaps) < 2 * self.batches:
-            raise ValueError(
-                f"Invalid schedule: an update takes {2 * self.batches} steps (twice batches={self.batches}), but "
-                f"at={self.at} and every={self.every} leave only {min(gaps)} between two updates."
-            )
-
-    def due(self, step: int) -> bool:
-        """Return whether an update begins after this number of steps."""
-        return step == self.next_update(step - 1)
-
-    def next_update(self, step: int) -> int:
-        """Return the number of steps after which the next update begins, given the number so far."""
-        later = [start for start in self.at if start > step]
-        return later[0] if later else step + self.every - (step - self.at[-1]) % self.every
-
-
-class LiveUpdate:
+class LiveUpdate(Hook):
     """Counts the steps of one optimizer, and measures the layers that it trains when an update is due.
+
+    During an update, it is a hook of the model: a forward pass that raises ends the update.
 
     Attributes:
         step: Number of steps so far.
@@ -83,6 +38,11 @@ class LiveUpdate:
         # Compiled code does not see new hooks.
         self._eager = EagerMode()
         self._begin_if_due()
+
+    def __call__(self, *call: Any) -> None:
+        """End the update if the forward pass has raised: compiled code must not stay eager."""
+        if sys.exc_info()[0] is not None:
+            self.stop()
 
     @property
     def updating(self) -> bool:
@@ -154,19 +114,5 @@ class LiveUpdate:
         self._layers.select()
         self._measurement = Measurement(self._layers.of(self._optimizer), self._settings, training_only=True)
         self._handles = [observer.register() for observer in self._measurement.observers]
-        self._handles.append(self._model.register_forward_hook(_StopOnError(self), always_call=True))
+        self._handles.append(self._model.register_forward_hook(self, always_call=True))
         self._eager.start()
-
-
-class _StopOnError:
-    """A forward hook that ends a live update when the forward pass raises: compiled code must not stay eager."""
-
-    def __init__(self, update: LiveUpdate) -> None:
-        self._update = update
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if sys.exc_info()[0] is not None:
-            self._update.stop()
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return hook_of_a_copy, ()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from spatialgrad.sgs.dependence.autocorrelation import Autocorrelation
 from spatialgrad.sgs.dependence.estimator import DependenceFunction, Estimator, EstimatorFactory, FunctionEstimator
-from spatialgrad.sgs.dependence.histogram import check_bins
 from spatialgrad.sgs.dependence.mutual_information import mutual_information_factory
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers
-from spatialgrad.sgs.scaling import check_k, check_range, dependence_limits, scaling_and_mean
+from spatialgrad.sgs.scaling import check_range, dependence_limits, scaling_and_mean
+from spatialgrad.sgs.settings import Settings
 from spatialgrad.utils.distributed import (
     all_reduce_,
+    check_agreement,
     collective_device,
     highest,
     is_distributed,
@@ -30,10 +29,6 @@ from spatialgrad.utils.distributed import (
 )
 from spatialgrad.utils.loaders import Forward, RandomStates, default_forward, move_to, take_batches
 from spatialgrad.utils.modules import Convolution, gathering, input_of, keeping_buffers, quiet_evaluation
-from spatialgrad.utils.text import is_count
-
-Measure = Literal["mutual-information", "autocorrelation"] | DependenceFunction | None
-"""How S is measured: by name, by a function, or not at all."""
 
 # What is known about a layer's inputs in a pass.
 _UNSEEN, _SEEN, _TOO_SMALL = 0, 1, 2
@@ -46,54 +41,22 @@ _REASONS = _NOT_CALLED, _IS_SMALL, _NOT_FINITE, _CONSTANT = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How G is measured; the same on all processes."""
+class Hook:
+    """A forward hook without effect, which copies of a module get in place of ours, such as its moving average."""
 
-    measure: Measure = "mutual-information"
-    k: float = 5.0
-    bins: int | str = "sturges"
-    drop_near: bool = False
-    max_channels: int | None = None
-    process_group: dist.ProcessGroup | None = None
+    def __call__(self, *args: Any) -> None:
+        """Do nothing."""
 
-    def __post_init__(self) -> None:
-        check_k(self.k)
-        check_bins(self.bins)
-        if not (self.measure in ("mutual-information", "autocorrelation", None) or callable(self.measure)):
-            raise ValueError(
-                f"Invalid measure: {self.measure!r}; choose 'mutual-information', 'autocorrelation', a function or "
-                "None."
-            )
-        if self.max_channels is not None and not (is_count(self.max_channels) and self.max_channels >= 1):
-            raise ValueError(f"Invalid max_channels: {self.max_channels!r}; it must be a positive integer.")
-
-    @property
-    def measure_name(self) -> str | None:
-        """A name for the measure; None if nothing is measured."""
-        measure = self.measure
-        return getattr(measure, "__name__", type(measure).__name__) if callable(measure) else measure
-
-    @property
-    def estimator(self) -> EstimatorFactory:
-        """What builds the estimators."""
-        if self.measure == "mutual-information":
-            return mutual_information_factory(bins=self.bins, drop_near=self.drop_near)
-        if self.measure == "autocorrelation":
-            return Autocorrelation
-        return partial(FunctionEstimator, cast(DependenceFunction, self.measure))
-
-    def identity(self) -> dict[str, object]:
-        """Return what must be the same on all processes."""
-        return {"measure": (self.measure_name, self.bins, self.drop_near, self.max_channels), "k": float(self.k)}
+    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
+        return Hook, ()
 
 
-class Observer:
+class Observer(Hook):
     """A forward pre-hook that passes the inputs of one convolution to an estimator.
 
     With `training_only`, these are calls in training mode, with gradients enabled, of a weight that is trained. The
     recomputation of activation checkpointing is left out, unless it is the only pass with gradients
-    (``use_reentrant=True``). A copy of the module, such as an exponential moving average, gets a hook without effect.
+    (``use_reentrant=True``).
 
     Attributes:
         estimator: Built for the first map, on its device; None if there was none, or if maps were too small.
@@ -111,8 +74,9 @@ class Observer:
         self.status, self.too_small, self.dropped = _UNSEEN, False, False
         self._without_gradient = 0
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, *call: Any) -> None:
         """Observe the input of a call."""
+        module, args, kwargs = call
         if module is not self._module or self.dropped:
             return
         if self._training_only and not (module.training and self._is_first_with_gradient(module)):
@@ -120,9 +84,6 @@ class Observer:
         maps = input_of(args, kwargs)
         if isinstance(maps, Tensor) and not (self._training_only and _is_symbolic(maps)):
             self.observe(maps)
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return hook_of_a_copy, ()
 
     def register(self) -> RemovableHandle:
         """Observe the module from now on, after the user's own hooks, which may change the input."""
@@ -152,7 +113,7 @@ class Observer:
         """Return the estimator, built on this device if there is none yet."""
         if self.estimator is None:
             channels = len(range(0, self._module.in_channels, self._every))
-            self.estimator = self._settings.estimator(channels, self._window, device)
+            self.estimator = _estimator_factory(self._settings)(channels, self._window, device)
         return self.estimator
 
     def end_step(self) -> None:
@@ -319,13 +280,31 @@ def measure_batches(
     return len(kept)
 
 
-def hook_of_a_copy() -> Callable[..., None]:
-    """Return what a copied model has in place of our hooks: a hook without effect."""
-    return _do_nothing
+def check_processes(
+    call: str, layers: ScaledLayers, settings: Settings, schedule: tuple[object, int] | None = None
+) -> None:
+    """Raise `ValueError` on all processes unless all of them make the same call, with the same layers and settings.
+
+    Args:
+        call: A name for it.
+        layers: The layers.
+        settings: How they are measured.
+        schedule: The schedule of live updates, and the number of steps so far.
+    """
+    group = settings.process_group
+    if is_distributed(group):  # a process alone need not read its scalings back
+        # Always as many values: a process that makes another call must not break the collective.
+        live, step = schedule or (None, None)
+        own = {"call": call, **layers.identity(), **settings.identity(), "live": live, "step": step}
+        check_agreement(own, group)
 
 
-def _do_nothing(*_: object) -> None:
-    pass
+def _estimator_factory(settings: Settings) -> EstimatorFactory:
+    if settings.measure == "mutual-information":
+        return mutual_information_factory(bins=settings.bins, drop_near=settings.drop_near)
+    if settings.measure == "autocorrelation":
+        return Autocorrelation
+    return partial(FunctionEstimator, cast(DependenceFunction, settings.measure))
 
 
 def _is_symbolic(maps: Tensor) -> bool:

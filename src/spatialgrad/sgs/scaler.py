@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -23,20 +23,18 @@ from torch import Tensor, nn
 from spatialgrad.plot import plot_scalings
 from spatialgrad.sgs.apply_mode import Apply
 from spatialgrad.sgs.layers import ScaledLayers
-from spatialgrad.sgs.live import Live, LiveUpdate
-from spatialgrad.sgs.measure import Measure, Measurement, Settings, measure_batches
+from spatialgrad.sgs.live import LiveUpdate
+from spatialgrad.sgs.measure import Measurement, check_processes, measure_batches
+from spatialgrad.sgs.no_effect import Progress
+from spatialgrad.sgs.settings import EVERY, WARMUP, Live, Measure, Settings
 from spatialgrad.sgs.show import html_table, kernel_matrix, summary, text_table
-from spatialgrad.sgs.step_hook import Progress, StepHook, check_processes, other_hooks
+from spatialgrad.sgs.step_hook import StepHook, other_hooks
 from spatialgrad.utils.loaders import Forward
 from spatialgrad.utils.modules import Predicate, for_one_process, unwrap_model
 from spatialgrad.utils.optimizers import unwrap_optimizers
-from spatialgrad.utils.text import is_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# In epochs: the paper's schedule for CIFAR-100.
-WARMUP, EVERY = 1, 5
 
 
 class SpatialGradientScaling:
@@ -98,7 +96,7 @@ class SpatialGradientScaling:
         replace: bool = False,
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
-        self._settings, self.live = check_settings(
+        self._settings = Settings(
             k=k,
             measure=measure,
             live=live,
@@ -110,7 +108,7 @@ class SpatialGradientScaling:
             max_channels=max_channels,
             process_group=process_group,
         )
-        self.warmup, self.every = warmup, every
+        self.live, self.warmup, self.every = self._settings.schedule, warmup, every
         if self.live is not None and isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
             raise ValueError(
                 "live=True cannot observe DataParallel, which trains on copies of the model. Use "
@@ -241,9 +239,9 @@ class SpatialGradientScaling:
         with ``warmup=1, every=5``, updates come before epochs 1, 5, 10, 15, …
         """
         self._progress.scheduled = True
-        if self.measure is None or self.live is not None or epoch < self.warmup:
+        if self.measure is None or self.live is not None:
             return False
-        return epoch == self.warmup or epoch % self.every == 0
+        return epoch == self.warmup or (epoch > self.warmup and epoch % self.every == 0)
 
     def update(
         self, data: Any, batches: int | None = None, *, forward: Forward | None = None, seed: int | None = None
@@ -382,41 +380,3 @@ class SpatialGradientScaling:
 
     def __exit__(self, exception: object, *details: object) -> None:
         self.detach(warn=exception is None)
-
-
-def check_settings(
-    *,
-    live: Live | bool = False,
-    warmup: int = WARMUP,
-    every: int = EVERY,
-    apply: Apply = "auto",
-    include: object = None,
-    exclude: object = None,
-    scalings: object = None,
-    replace: bool = False,
-    **measured: Any,
-) -> tuple[Settings, Live | None]:
-    """Check the keyword arguments of `SpatialGradientScaling` before there is a model.
-
-    Returns:
-        How scalings are measured, and the schedule of live updates; None if there are none.
-    """
-    settings = Settings(**measured)
-    if not (is_count(warmup) and is_count(every) and every >= 1):
-        raise ValueError(
-            f"Invalid schedule: warmup={warmup!r} must be a non-negative integer and every={every!r} a positive one."
-        )
-    if apply not in get_args(Apply):
-        raise ValueError(f"Invalid apply: {apply!r}; choose from {', '.join(get_args(Apply))}.")
-    if not isinstance(live, Live | bool):
-        raise ValueError(f"Invalid live: {live!r}; choose True, False or Live(at=..., every=..., batches=...).")
-    if live is False:
-        return settings, None
-    if settings.measure is None:
-        raise ValueError("These scalings are static (measure=None), so live updates have nothing to measure.")
-    if (warmup, every) != (WARMUP, EVERY):
-        raise ValueError(
-            f"warmup={warmup} and every={every} count epochs, but live updates count optimizer steps: "
-            "live=Live(at=..., every=...)."
-        )
-    return settings, Live() if live is True else live

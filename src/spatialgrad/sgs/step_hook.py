@@ -1,31 +1,24 @@
-"""The step hook: multiply gradients, or what the optimizer makes of them, by G whenever an optimizer steps."""
+"""The step: multiply gradients, or what the optimizer makes of them, by G."""
 
 from __future__ import annotations
 
-import atexit
-import warnings
-import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.layers import NoEffectWarning, ScaledLayer, ScaledLayers, check_scaling, layout_of
+from spatialgrad.sgs.layers import ScaledLayer, ScaledLayers, check_scaling, layout_of
 from spatialgrad.sgs.live import LiveUpdate
-from spatialgrad.sgs.measure import Settings
-from spatialgrad.utils.distributed import check_agreement, is_distributed, local_part
+from spatialgrad.sgs.measure import check_processes
+from spatialgrad.sgs.no_effect import BackwardWatch, Progress
+from spatialgrad.sgs.settings import Settings
+from spatialgrad.utils.distributed import local_part
 from spatialgrad.utils.modules import named_convolutions, plain_name
 from spatialgrad.utils.optimizers import act_on_gradients
 
-# More backward passes without a step than any gradient accumulation has.
-PATIENCE = 1000
-# How many times in a row the weights may change without our step, by something other than an optimizer.
-CHANGES = 3
-# The name under which a gradient remembers its version after it was scaled.
+# The name under which a gradient remembers that it was scaled: its version, and the number of backward passes.
 _MARK = "_spatialgrad_version"
 
 
@@ -63,39 +56,17 @@ def scale_gradients_(model: nn.Module | Mapping[str, Tensor], scalings: Mapping[
             local_part(gradient).mul_(scaling.to(gradient.device))
 
 
-@dataclass(eq=False)
-class Progress:
-    """How far a training is, and whether its scalings will ever be measured."""
-
-    steps: int = 0
-    """Steps of all optimizers."""
-    updates: int = 0
-    """Updates of the scalings."""
-    scheduled: bool = False
-    """Whether updates come by themselves, or somebody asks when they are due."""
-    given: bool = False
-    """Whether scalings were given, so that they have an effect without an update."""
-    advice: str = ""
-    """When the first update comes, and how to have it earlier."""
-
-    def __post_init__(self) -> None:
-        _RUNNING.add(self)
-
-    def warn_if_unused(self) -> None:
-        """Warn if training has ended, and scaled nothing."""
-        _RUNNING.discard(self)
-        if self.steps and not self.updates and not self.given:
-            what = f"No scaling was measured in {self.steps} steps, so nothing was scaled: {self.advice}."
-            warnings.warn(what, NoEffectWarning, stacklevel=3)
-
-
-_RUNNING: weakref.WeakSet[Progress] = weakref.WeakSet()
-
-
-@atexit.register
-def _warn_at_exit() -> None:
-    for progress in list(_RUNNING):
-        progress.warn_if_unused()
+def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], Tensor | None]]:
+    """Return the kernel size and the gradient of every convolution, given the model or gradients by parameter name."""
+    if isinstance(model, nn.Module):
+        # Not conv.weight: of a parametrized layer, that computes the weight, which may change the layer's state.
+        weights = {name: (conv, conv._parameters.get("weight")) for name, conv in named_convolutions(model).items()}
+        return {
+            name: (tuple(conv.kernel_size), None if weight is None else weight.grad)
+            for name, (conv, weight) in weights.items()
+        }
+    values = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
+    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in values.items() if value.dim() > 2}
 
 
 class StepHook:
@@ -116,28 +87,26 @@ class StepHook:
         self.optimizer, self.live = optimizer, live
         self.agreed = False
         self._layers, self._settings, self._progress = layers, settings, progress
+        self._watch = BackwardWatch(optimizer, self.weights())
+        # The gradients of a step, with this process's part of each, until the step ends.
+        self._gradients: list[tuple[Tensor, Tensor]] = []
+        self._new_gradients = False
+        # The parameters whose update is scaled, with what each would be after an update of 0.
         self._updated: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._starts: dict[str, Tensor] = {}
-        self._new_gradients = self._stepped = False
-        self._backwards = self._backwards_without_step = self._changes_without_step = 0
         # Counting would be compiled again at every step of a compiled optimizer.
         disable: Any = torch.compiler.disable  # untyped
-        self._count, self._check = disable(self._count_step), disable(self._check_agreement)
+        self._count, self._check = disable(self._count_step), disable(self._check_processes)
         self._handles = [
             optimizer.register_step_pre_hook(self.before_step),
             optimizer.register_step_post_hook(self.after_step),
         ]
-        watched: Any = next((weight for weight in self.weights() if weight.requires_grad), None)
-        if watched is not None:
-            self._seen_version = watched._version
-            # Weak: through a tensor, the garbage collector does not see the cycle of weight, hook and weight.
-            after_backward = partial(_call_if_alive, weakref.WeakMethod(self._after_backward))
-            self._handles.append(watched.register_post_accumulate_grad_hook(after_backward))
 
     def remove(self) -> None:
         """Remove all hooks, and end a live update."""
         for handle in self._handles:
             handle.remove()
+        self._watch.remove()
         if self.live is not None:
             self.live.stop()
 
@@ -154,7 +123,7 @@ class StepHook:
 
     def before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Scale the gradients, at once or after the closure, and keep the weights whose update is scaled."""
-        self._stepped = True
+        self._watch.stepped = True
         if not self.agreed:
             self._check()
         self._keep_weights()
@@ -169,52 +138,54 @@ class StepHook:
 
     def _scale_gradients(self) -> None:
         # Set here too: a closure may run many times, and change the weights, within one step.
-        self._stepped = True
-        gradients, buffers = [], []
+        self._watch.stepped = True
+        compiling = torch.compiler.is_compiling()
+        found, scaled, buffers = [], [], []
         for layer in self._layers.of(self.optimizer):
             weight = layer.weight
             gradient = None if weight is None else weight.grad
+            if weight is None or gradient is None:
+                continue
+            own = local_part(gradient)
+            found.append((gradient, own))
             # What has not changed since the last step is scaled already: a step that failed and is tried again, a
             # second step, or the step of a base class within a step.
-            if weight is None or gradient is None or self._is_marked(gradient):
+            if not compiling and getattr(gradient, _MARK, None) == (own._version, self._watch.count):
                 continue
             self._new_gradients = True
             if layer.mode.apply != "update":
-                own = local_part(gradient)
-                gradients.append(own.detach() if own.requires_grad else own)
+                scaled.append(own.detach() if own.requires_grad else own)
                 buffers.append(layer.buffer(local_part(weight)))
-        if gradients:
-            torch._foreach_mul_(gradients, buffers)
-        self._mark_gradients()
+        if scaled:
+            torch._foreach_mul_(scaled, buffers)
+        if not compiling:
+            self._gradients = found
+            self._mark_gradients()
+
+    def _mark_gradients(self) -> None:
+        for gradient, own in self._gradients:
+            # A version alone would not tell: gradients that are views of DDP's buckets are written unseen.
+            setattr(gradient, _MARK, (own._version, self._watch.count))
 
     def _keep_weights(self) -> None:
         """Keep what each weight would become if its update were 0: the weight itself, or decayed."""
-        kept = []
+        self._updated = []
+        exempt = set()
         for layer in self._layers.of(self.optimizer):
             if layer.mode.apply != "gradient" and (parameter := layer.weight) is not None:
                 weight = local_part(parameter).detach()
-                kept.append((parameter, weight, self._start(layer, weight), layer.buffer(weight)))
-        self._updated = kept
-        if not kept:
-            return
-        torch._foreach_copy_([start for _, _, start, _ in kept], [weight for _, weight, _, _ in kept])
-        exempt = {id(layer.weight) for layer in self._layers.of(self.optimizer) if layer.mode.decoupled_decay}
+                buffer = layer.buffer(weight, complement=True)
+                self._updated.append((parameter, weight, self._start(layer, weight), buffer))
+                if layer.mode.decoupled_decay:
+                    exempt.add(id(parameter))
+        if self._updated:
+            _, weights, starts, _ = map(list, zip(*self._updated, strict=True))
+            torch._foreach_copy_(starts, weights)
         for group in self.optimizer.param_groups if exempt else ():
-            own = exempt & set(map(id, group["params"]))
-            decayed = [start for parameter, _, start, _ in kept if id(parameter) in own]
+            own = exempt.intersection(map(id, group["params"]))
+            decayed = [start for parameter, _, start, _ in self._updated if id(parameter) in own]
             if decayed and group.get("weight_decay"):
                 torch._foreach_mul_(decayed, 1 - group["lr"] * group["weight_decay"])
-
-    def _scale_updates(self) -> None:
-        # A weight without a gradient was neither updated nor decayed.
-        updated = [rest for parameter, *rest in self._updated if parameter.grad is not None]
-        self._updated = []
-        if updated:
-            # W ← W_start + G ⊙ (W_new − W_start)
-            weights, starts, buffers = map(list, zip(*updated, strict=True))
-            torch._foreach_sub_(weights, starts)
-            torch._foreach_mul_(weights, buffers)
-            torch._foreach_add_(weights, starts)
 
     def _start(self, layer: ScaledLayer, weight: Tensor) -> Tensor:
         """Return memory for a copy of a weight, which is allocated once."""
@@ -223,66 +194,35 @@ class StepHook:
             start = self._starts[layer.name] = torch.empty_like(weight)
         return start
 
-    def _is_marked(self, gradient: Tensor) -> bool:
-        if torch.compiler.is_compiling():
-            return False
-        return getattr(gradient, _MARK, None) == (local_part(gradient)._version, self._backwards)
-
-    def _mark_gradients(self) -> None:
-        if not torch.compiler.is_compiling():
-            for weight in self.weights():
-                if weight.grad is not None:
-                    # A version alone would not tell: gradients that are views of DDP's buckets are written unseen.
-                    setattr(weight.grad, _MARK, (local_part(weight.grad)._version, self._backwards))
+    def _scale_updates(self) -> None:
+        # A weight without a gradient was neither updated nor decayed.
+        updated = [rest for parameter, *rest in self._updated if parameter.grad is not None]
+        self._updated = []
+        if updated:
+            # W ← W_start + G ⊙ (W_new − W_start) = W_new + (1 − G) ⊙ (W_start − W_new), in one pass over the memory
+            weights, starts, complements = map(list, zip(*updated, strict=True))
+            torch._foreach_lerp_(weights, starts, complements)
 
     def _count_step(self) -> None:
         # The optimizer itself may have changed a gradient.
         self._mark_gradients()
+        self._gradients = []
         if not self._new_gradients:
             return
         self._new_gradients = False
         progress, layers = self._progress, self._layers
-        progress.steps += 1
         lost = [layer.name for layer in layers.of(self.optimizer) if layer.weight is None]
         layers.warn_once(lost, "were parametrized or pruned after the scaling was built and are not scaled")
         if self.live is not None:
             progress.updates += self.live.after_step()
         elif self._settings.measure is None and layers.became_trainable():
             layers.warn_once(layers.select(), "became trainable and have no scaling yet; use set_scalings")
-        if progress.steps == PATIENCE and not (progress.updates or progress.scheduled or progress.given):
-            progress.warn_if_unused()
+        progress.count_step()
 
-    def _check_agreement(self) -> None:
-        check_processes("optimizer.step", self._layers, self._settings, self.live)
+    def _check_processes(self) -> None:
+        schedule = None if self.live is None else (self.live.schedule, self.live.step)
+        check_processes("optimizer.step", self._layers, self._settings, schedule)
         self.agreed = True
-
-    def _after_backward(self, weight: Tensor) -> None:
-        """Warn when the weights change, or gradients accumulate, without our step ever running."""
-        self._backwards += 1
-        changed = weight._version != self._seen_version
-        self._seen_version = weight._version
-        if self._stepped:
-            self._stepped = False
-            self._backwards_without_step = self._changes_without_step = 0
-            return
-        self._backwards_without_step += 1
-        self._changes_without_step += changed
-        if self._backwards_without_step == PATIENCE or (changed and self._changes_without_step == CHANGES):
-            warnings.warn(
-                f"{type(self.optimizer).__name__}.step() was not called in {self._backwards_without_step} backward "
-                "passes, so gradients are not scaled. Call sgs.attach() with the optimizer that you step.",
-                NoEffectWarning,
-                stacklevel=2,
-            )
-
-
-def check_processes(call: str, layers: ScaledLayers, settings: Settings, live: LiveUpdate | None = None) -> None:
-    """Raise `ValueError` on all processes unless all of them make the same call, with the same layers and settings."""
-    group = settings.process_group
-    if is_distributed(group):  # a process alone need not read its scalings back
-        # Always as many values: a process that makes another call must not break the collective.
-        schedule = {"live": live and live.schedule, "step": live and live.step}
-        check_agreement({"call": call, **layers.identity(), **settings.identity(), **schedule}, group)
 
 
 def other_hooks(optimizers: list[Optimizer], own: list[StepHook], weights: list[Tensor]) -> list[StepHook]:
@@ -291,22 +231,3 @@ def other_hooks(optimizers: list[Optimizer], own: list[StepHook], weights: list[
     registered: list[Any] = [hook for each in optimizers for hook in each._optimizer_step_pre_hooks.values()]
     hooks = [hook.__self__ for hook in registered if isinstance(getattr(hook, "__self__", None), StepHook)]
     return [hook for hook in hooks if hook not in own and not wanted.isdisjoint(map(id, hook.weights()))]
-
-
-def _kernels_of(model: nn.Module | Mapping[str, Tensor]) -> dict[str, tuple[tuple[int, ...], Tensor | None]]:
-    """Return the kernel size and the gradient of every convolution, given the model or gradients by parameter name."""
-    if isinstance(model, nn.Module):
-        # Not conv.weight: of a parametrized layer, that computes the weight, which may change the layer's state.
-        weights = {name: (conv, conv._parameters.get("weight")) for name, conv in named_convolutions(model).items()}
-        return {
-            name: (tuple(conv.kernel_size), None if weight is None else weight.grad)
-            for name, (conv, weight) in weights.items()
-        }
-    values = {name.rpartition(".")[0]: value for name, value in model.items() if name.split(".")[-1] == "weight"}
-    return {plain_name(name): (tuple(value.shape[2:]), value) for name, value in values.items() if value.dim() > 2}
-
-
-def _call_if_alive(method: weakref.WeakMethod[Callable[[Tensor], None]], weight: Tensor) -> None:
-    call = method()
-    if call is not None:
-        call(weight)

@@ -6,6 +6,7 @@
 - `optimizer_trial`: find out how an optimizer treats gradients
 - `distributed`: the collectives that the package uses
 - `text`: names that may be misspelt, counts, modules of the user's
+- `extras`: how to install an optional part
 - `lazy`: packages whose names are imported on first use
 - `flops`: parameters and multiply-accumulates of a network
 """

@@ -6,6 +6,7 @@ import copy
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -127,41 +128,44 @@ class RandomStates:
     """
 
     def __init__(self, data: Any = None) -> None:
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
-        self._torch = torch.get_rng_state()
-        self._device = _accelerator()
-        self._device_states = None if self._device is None else _device_states(self._device)
         leaves, _ = tree_flatten(data)
         parts = [part for leaf in leaves for part in _parts_of(unwrap_loader(leaf))]
         generators = [getattr(part, "generator", None) for part in parts]
-        self._generators = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
-        # Some samplers count their own epochs and shuffle by them.
-        self._epochs = [(part, part.epoch) for part in parts if isinstance(getattr(part, "epoch", None), int)]
+        self._generators = [generator for generator in generators if isinstance(generator, torch.Generator)]
+        self._device = _accelerator()
+        self._restore: list[Callable[[], object]] = [
+            partial(random.setstate, random.getstate()),
+            partial(np.random.set_state, np.random.get_state()),
+            partial(torch.set_rng_state, torch.get_rng_state()),
+            *(partial(generator.set_state, generator.get_state()) for generator in self._generators),
+            # Some samplers count their own epochs and shuffle by them.
+            *(
+                partial(setattr, part, "epoch", part.epoch)
+                for part in parts
+                if isinstance(getattr(part, "epoch", None), int)
+            ),
+        ]
+        if self._device is not None:
+            get, set_ = (
+                getattr(self._device, f"{verb}_rng_state_all", None) or getattr(self._device, f"{verb}_rng_state")
+                for verb in ("get", "set")
+            )
+            self._restore.append(partial(set_, get()))
 
     def restore(self) -> None:
         """Set everything back."""
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._device is not None:
-            for index, state in enumerate(self._device_states or ()):
-                self._device.set_rng_state(state, *([index] if hasattr(self._device, "device_count") else []))
-        for generator, state in self._generators:
-            generator.set_state(state)
-        for part, epoch in self._epochs:
-            part.epoch = epoch
+        for restore in self._restore:
+            restore()
 
     def reseed(self, seed: int) -> None:
         """Seed all generators whose states were saved."""
         random.seed(seed)
         np.random.seed(seed % 2**32)
         # Not torch.manual_seed: it would also seed devices whose state was not saved.
-        torch.default_generator.manual_seed(seed)
+        for generator in (torch.default_generator, *self._generators):
+            generator.manual_seed(seed)
         if self._device is not None:
             getattr(self._device, "manual_seed_all", self._device.manual_seed)(seed)
-        for generator, _ in self._generators:
-            generator.manual_seed(seed)
 
 
 def _accelerator() -> Any:
@@ -171,13 +175,6 @@ def _accelerator() -> Any:
         return None
     module: Any = torch.get_device_module(kind)
     return module if getattr(module, "is_initialized", lambda: True)() else None
-
-
-def _device_states(module: Any) -> list[Tensor]:
-    if hasattr(module, "get_rng_state_all"):
-        states: list[Tensor] = module.get_rng_state_all()
-        return states
-    return [module.get_rng_state()]
 
 
 def _parts_of(loader: Any) -> list[Any]:
@@ -195,7 +192,6 @@ def _private_copy(loader: DataLoader[Any], batches: int) -> DataLoader[Any]:
     Persistent workers hold an iterator and random states that belong to the training loop.
     """
     private = copy.copy(loader)
-    changes = {"_iterator": None, "persistent_workers": False, "num_workers": min(loader.num_workers, batches)}
-    # DataLoader forbids assignment to some of its attributes after construction.
-    private.__dict__.update(changes)
+    # Not setattr, which DataLoader forbids for some of these.
+    vars(private).update(_iterator=None, persistent_workers=False, num_workers=min(loader.num_workers, batches))
     return private

@@ -59,14 +59,11 @@ def test_bins_depend_on_the_pairs_of_their_displacement_alone():
     assert not torch.allclose(alone[:, 1], with_pair[:, 1], atol=1e-3)
 
 
-def test_nothing_left_at_one_displacement():
+def test_nothing_left_at_one_displacement_and_a_fixed_number_of_bins():
     rows = sparse(8, 1, 16)[..., :1].expand(-1, -1, -1, 16) + 0.1
     S = distant(rows)[0]
     assert S[1].tolist() == [0, 1, 0]
     assert (S[0] > 0).all()
-
-
-def test_a_fixed_number_of_bins():
     maps = sparse(8, 2, 8)
     assert not torch.equal(distant(maps, bins=4), distant(maps, bins=12))
     assert distant(maps, bins=255).isfinite().all()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import TwoPassEstimator, measure_in_one_piece
+from spatialgrad.sgs.dependence.estimator import Estimator, measure_in_one_piece
 from spatialgrad.sgs.dependence.window import blocks, shifted_pair
 
 
@@ -40,7 +40,7 @@ def autocorrelation(
     )
 
 
-class Autocorrelation(TwoPassEstimator):
+class Autocorrelation(Estimator):
     """Streaming form of `autocorrelation`: moments about the midpoint of each channel's range.
 
     They do not cancel, however far from 0 the values of a channel are.
@@ -49,7 +49,7 @@ class Autocorrelation(TwoPassEstimator):
     def _begin_counting(self) -> None:
         self.counts = self.low.new_zeros(len(self.window.displacements), 6, self.channels)
 
-    def _observe_pairs(self, maps: Tensor) -> None:
+    def _count(self, maps: Tensor) -> None:
         middle = (self.low / 2 + self.high / 2).view(1, -1, *(1,) * (maps.dim() - 2))
         over = [0, *range(2, maps.dim())]
         for block in blocks(maps):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from spatialgrad.sgs.dependence.estimator import TwoPassEstimator
+from spatialgrad.sgs.dependence.estimator import Estimator
 from spatialgrad.sgs.dependence.histogram import (
     bin_grid,
     count_dtype,
@@ -24,7 +24,7 @@ from spatialgrad.sgs.dependence.window import Window, blocks, shifted_pair
 from spatialgrad.utils.distributed import Reduction
 
 
-class DistantMutualInformation(TwoPassEstimator):
+class DistantMutualInformation(Estimator):
     """Normalized mutual information without pairs that have an exact zero or fall into the same bin.
 
     The first pass collects the ranges and numbers of the pairs without a zero, the second pass counts them.
@@ -74,7 +74,7 @@ class DistantMutualInformation(TwoPassEstimator):
         shape = (*self._num_pairs.shape, largest + 1, largest + 1)
         self.counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
 
-    def _observe_pairs(self, maps: Tensor) -> None:
+    def _count(self, maps: Tensor) -> None:
         shape = (1, -1, *(1,) * self.window.num_dims)
         zero_level = self.counts.shape[-1] - 1
         for row, pair, exclusion in self._pairs(maps):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,12 +11,15 @@ from torch import Tensor
 from spatialgrad.sgs.dependence.window import Window
 from spatialgrad.utils.distributed import Reduction
 
+FEW_CHANNELS = 32
+"""Reductions over the pixels of channels_last maps with fewer channels take longer than a copy in another layout."""
+
 DependenceFunction = Callable[..., Tensor]
 """``f(maps, kernel_size, *, padding, dilation, padding_mode) -> S`` of shape (channels, *kernel_size)."""
 
 
-class Estimator(ABC):
-    """Sees maps `num_passes` times, in pieces, and then knows their dependence.
+class Estimator:
+    """Sees maps in pieces and in passes, and then knows their dependence: ranges of channels first, then counts.
 
     After each pass, `partials` and `num_pixels` are combined over all processes, and `end_pass` is called. Nothing in
     here waits for the device.
@@ -31,44 +32,6 @@ class Estimator(ABC):
     Attributes:
         num_pixels: Pixels per channel in the first pass, padding included.
         invalid: Not 0 as soon as any map contained a NaN or infinite value.
-    """
-
-    num_passes: ClassVar[int]
-
-    def __init__(self, channels: int, window: Window, device: torch.device) -> None:
-        self.channels, self.window = channels, window
-        self.num_pixels = 0
-        self.invalid = torch.zeros((), dtype=torch.int32, device=device)
-
-    @abstractmethod
-    def observe(self, maps: Tensor) -> None:
-        """Take in maps of shape (batch, channels, *spatial)."""
-
-    @abstractmethod
-    def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return what this pass has gathered, and how to combine each tensor over processes, in place."""
-
-    @abstractmethod
-    def end_pass(self) -> None:
-        """Close a pass."""
-
-    @abstractmethod
-    def dependence(self) -> Tensor:
-        """Return S, shape (channels, *kernel_size); NaN for channels that carry no information."""
-
-    def _note_limits(self, low: Tensor, high: Tensor) -> None:
-        """Remember if the smallest or the largest of some values is not finite."""
-        self.invalid.logical_or_(~(low.isfinite() & high.isfinite()))
-
-
-EstimatorFactory = Callable[[int, Window, torch.device], Estimator]
-"""Builds an estimator for a number of channels, a window and a device."""
-
-
-class TwoPassEstimator(Estimator):
-    """Takes the range of every channel in the first pass, and counts in the second.
-
-    Attributes:
         low: The smallest value of each channel.
         high: The largest value of each channel.
         counts: What the second pass sums up, over maps and over processes.
@@ -77,44 +40,59 @@ class TwoPassEstimator(Estimator):
     num_passes = 2
 
     def __init__(self, channels: int, window: Window, device: torch.device) -> None:
-        super().__init__(channels, window, device)
+        self.channels, self.window = channels, window
+        self.num_pixels = 0
+        self.invalid = torch.zeros((), dtype=torch.int32, device=device)
         self.low = torch.full((channels,), math.inf, dtype=wide_dtype(device), device=device)
         self.high = torch.full_like(self.low, -math.inf)
         self.counts = torch.empty(0)
         self._counting = False
 
     def observe(self, maps: Tensor) -> None:
-        """Take in maps: their ranges in the first pass, their pairs in the second."""
+        """Take in maps of shape (batch, channels, *spatial)."""
         if self._counting:
-            self._note_limits(*torch.aminmax(maps))
-            self._observe_pairs(maps)
+            self._note_invalid(maps)
+            self._count(maps)
             return
         self.num_pixels += len(maps) * math.prod(self.window.padded_size(maps.shape[2:]))
-        # Pixels first, then samples: over both at once, small maps take up to 4 times as long.
         pixels = maps.flatten(2)
+        if self.channels < FEW_CHANNELS:
+            pixels = pixels.contiguous()
+        # Pixels first, then samples: over both at once, small maps take up to 4 times as long.
         low, high = pixels.amin(2).amin(0).to(self.low), pixels.amax(2).amax(0).to(self.high)
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
         # A minimum over processes need not preserve NaN.
-        self._note_limits(low.amin(), high.amax())
+        self._note_invalid(torch.stack([low, high]))
 
     def partials(self) -> list[tuple[Tensor, Reduction]]:
-        """Return the ranges, or the counts."""
+        """Return what this pass has gathered, and how to combine each tensor over processes, in place."""
         gathered: list[tuple[Tensor, Reduction]] = [(self.low, "min"), (self.high, "max")]
         return [(self.invalid, "max"), *([(self.counts, "sum")] if self._counting else gathered)]
 
     def end_pass(self) -> None:
-        """After the first pass, prepare for counting."""
+        """Close a pass."""
         if not self._counting:
             self._begin_counting()
             self._counting = True
 
-    @abstractmethod
+    def dependence(self) -> Tensor:
+        """Return S, shape (channels, *kernel_size); NaN for channels that carry no information."""
+        raise NotImplementedError
+
     def _begin_counting(self) -> None:
         """Allocate the counts; the ranges are those of all processes."""
 
-    @abstractmethod
-    def _observe_pairs(self, maps: Tensor) -> None:
+    def _count(self, maps: Tensor) -> None:
         """Count the pairs of some maps."""
+
+    def _note_invalid(self, values: Tensor) -> None:
+        """Remember if any of some values is not finite."""
+        # Not aminmax, which takes ten times as long for channels_last maps.
+        self.invalid.logical_or_(~(values.amin().isfinite() & values.amax().isfinite()))
+
+
+EstimatorFactory = Callable[[int, Window, torch.device], Estimator]
+"""Builds an estimator for a number of channels, a window and a device."""
 
 
 class FunctionEstimator(Estimator):
@@ -130,7 +108,7 @@ class FunctionEstimator(Estimator):
 
     def observe(self, maps: Tensor) -> None:
         """Add the function's result for these maps, weighted by the batch size."""
-        self._note_limits(*torch.aminmax(maps))
+        self._note_invalid(maps)
         window, padding = self.window, tuple(before for before, _ in self.window.padding)
         if any(before != after for before, after in window.padding):
             # Functions take one number per dimension, so padding that differs between sides is done here.
@@ -151,9 +129,6 @@ class FunctionEstimator(Estimator):
     def partials(self) -> list[tuple[Tensor, Reduction]]:
         """Return weighted sums and weights."""
         return [(self.invalid, "max"), (self._total, "sum"), (self._weight, "sum")]
-
-    def end_pass(self) -> None:
-        """Do nothing: there is one pass."""
 
     def dependence(self) -> Tensor:
         """Return the weighted mean; NaN (0 / 0) for channels without a finite result."""

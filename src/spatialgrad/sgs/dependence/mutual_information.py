@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spatialgrad.sgs.dependence.distant_pairs import DistantMutualInformation
-from spatialgrad.sgs.dependence.estimator import EstimatorFactory, TwoPassEstimator, measure_in_one_piece
+from spatialgrad.sgs.dependence.estimator import Estimator, EstimatorFactory, measure_in_one_piece
 from spatialgrad.sgs.dependence.histogram import (
     check_bins,
     count_dtype,
@@ -69,7 +69,7 @@ def mutual_information_factory(*, bins: int | str, drop_near: bool) -> Estimator
     return partial(DistantMutualInformation if drop_near else MutualInformation, bins=bins)
 
 
-class MutualInformation(TwoPassEstimator):
+class MutualInformation(Estimator):
     """Streaming form of `normalized_mutual_information` without `drop_near`.
 
     All displacements of a layer share one quantization per channel and one number of bins.
@@ -87,16 +87,20 @@ class MutualInformation(TwoPassEstimator):
         shape = (len(self.window.displacements), self.channels, bins, bins)
         self.counts = torch.zeros(shape, dtype=count_dtype(self.num_pixels), device=self.low.device)
 
-    def _observe_pairs(self, maps: Tensor) -> None:
+    def _count(self, maps: Tensor) -> None:
         low, high = (limit.to(maps.dtype) for limit in (self.low, self.high))
-        shape = (*maps.shape[:2], *self.window.padded_size(maps.shape[2:]))
-        levels = torch.empty(shape, dtype=torch.uint8, device=maps.device)
-        start = 0
-        for block in blocks(maps):
-            quantized = quantize(self.window.pad(block), low, high, self.counts.shape[-1])
-            levels[start : start + len(block)] = quantized
-            start += len(block)
-        count_pairs_(self.counts, levels, self.window.displacements)
+        window, bins = self.window, self.counts.shape[-1]
+        # Padding with the level of a zero takes less than quantizing padded maps.
+        zero = quantize(maps.new_zeros(1, maps.shape[1], *(1,) * window.num_dims), low, high, bins).byte()
+        levels = zero.expand(*maps.shape[:2], *window.padded_size(maps.shape[2:])).contiguous()
+        inside = levels
+        if window.padding_mode == "zeros":
+            inside = window.inside(levels, maps.shape[2:])
+        else:
+            maps = window.pad(maps)
+        for part, block in zip(blocks(inside), blocks(maps), strict=True):
+            part.copy_(quantize(block, low, high, bins))
+        count_pairs_(self.counts, levels, window.displacements)
 
     def dependence(self) -> Tensor:
         """Return S, shape (channels, *kernel_size)."""

@@ -109,6 +109,13 @@ class Window:
         """Return the spatial size of a map after padding."""
         return tuple(side + sum(pad) for side, pad in zip(size, self.padding, strict=True))
 
+    def inside(self, padded: Tensor, size: Sequence[int]) -> Tensor:
+        """Return the view of padded maps that lies inside of the padding, given the maps' own spatial size."""
+        starts = [before for before, _ in self.padding]
+        for dim, (start, side) in enumerate(zip(starts, size, strict=True), start=2):
+            padded = padded.narrow(dim, start, side)
+        return padded
+
     def fits(self, size: Sequence[int]) -> bool:
         """Return whether maps of this spatial size have a pair of pixels for every displacement."""
         reach = [(step * (side - 1) + 1) // 2 for side, step in zip(self.kernel_size, self.dilation, strict=True)]

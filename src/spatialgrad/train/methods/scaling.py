@@ -10,11 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from spatialgrad.sgs.layers import select_convolutions
-from spatialgrad.sgs.live import Live
-from spatialgrad.sgs.measure import Measure
 from spatialgrad.sgs.scaler import SpatialGradientScaling
 from spatialgrad.sgs.scaling import scaling_from_ratios
+from spatialgrad.sgs.selection import select_convolutions
+from spatialgrad.sgs.settings import Live, Measure
 from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import as_config_error
 from spatialgrad.train.methods.base import (
