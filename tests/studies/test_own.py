@@ -16,6 +16,7 @@ DIFFERENCES = {
     "regimes": {"method.name"},
     "length": {"method.name"},
     "fitted": {"method.name"},
+    "fine-tuning": {"method.name"},
     "controls": {"method.name", "scaling.control", "optimizer.lr", "optimizer.weight_decay", "label_smoothing"},
 }
 """The fields in which the arms of a group differ."""

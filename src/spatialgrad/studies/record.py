@@ -138,7 +138,7 @@ class StudyRecord:
             for point in search.points:
                 config = with_values(search.config, point.values)
                 found |= {run.folder: replace(config, seed=run.seed) for run in point.runs}
-        places = {(arm.key, run.seed): run.folder for arm in self.arms for run in arm.runs}
+        places = {(arm.key, run.seed): (run.folder, arm.config) for arm in self.arms for run in arm.runs}
         for arm in self.arms:
             values = dict(chosen.get(arm.tuned_by, {})) if arm.tuned_by is not None else {}
             for run in arm.runs:
@@ -146,7 +146,8 @@ class StudyRecord:
                     found.setdefault(run.folder, None)
                     continue
                 if (start := places.get((arm.backbone or "", run.seed))) is not None:
-                    values[start_field(arm.config)] = start
+                    folder, started = start
+                    values[start_field(arm.config, started)] = folder
                 config = with_values(arm.config, values) if values else arm.config
                 found.setdefault(run.folder, replace(config, seed=run.seed))
         return found
@@ -234,8 +235,8 @@ def read_choices(study: Path, record: StudyRecord) -> dict[str, dict[str, Any]]:
     return {name: values for name, values in found.items() if values is not None}
 
 
-def start_field(config: TrainConfig) -> str:
-    """The field that names the run which a training starts from: its backbone, its scales, or its scalings."""
-    if config.task != "classification":
-        return "model.backbone"
-    return "scaling.fixed" if config.method.name == "sgs-static" else "repopt.scales"
+def start_field(config: TrainConfig, start: TrainConfig) -> str:
+    """The field that names the run which a training starts from: its scales, its scalings, or its weights."""
+    if start.method.name == "repopt-search":
+        return "repopt.scales"
+    return "scaling.fixed" if config.method.name == "sgs-static" else "model.backbone"

@@ -7,6 +7,7 @@ from pathlib import Path
 from spatialgrad.studies.archive import is_archive
 from spatialgrad.studies.own.adaptive import ADAPTIVE
 from spatialgrad.studies.own.controls import CONTROLS
+from spatialgrad.studies.own.fine_tuning import FINE_TUNING
 from spatialgrad.studies.own.measurement import LIVE, MEASUREMENT, SOURCES
 from spatialgrad.studies.own.quantization import QUANTIZATION
 from spatialgrad.studies.own.where_it_helps import DATASETS, FITTED, LENGTH, REGIMES
@@ -59,6 +60,7 @@ STUDIES: dict[str, Study] = {
         CONTROLS,
         LENGTH,
         FITTED,
+        FINE_TUNING,
     )
 }
 

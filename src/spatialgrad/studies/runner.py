@@ -337,7 +337,7 @@ class PlanJobs:
                 return None
             if start_needed and not (job.backbone / RESULT).exists():
                 return None
-            config = with_values(config, {start_field(config): job.backbone.resolve()})
+            config = with_values(config, {start_field(config, self._jobs[job.backbone].config): job.backbone.resolve()})
         return replace(job, config=config)
 
     def _value(self, name: str) -> float | None:

@@ -90,8 +90,9 @@ class ModelConfig:
     """Fine-tune: start from the pre-trained weights of timm or torchvision.
     A function must take pretrained."""
     backbone: Path | None = None
-    """Initial weights of a segmentation or pose network's backbone; random by default.
-    The folder of a classification run, or a checkpoint file of torchvision's ResNet."""
+    """Initial weights; random by default. The folder of a classification run, or a checkpoint file.
+    For segmentation and pose those of the backbone, a ResNet; for classification those of the
+    same network, of which the last layer may be another one."""
 
     def __post_init__(self) -> None:
         outside = is_external(self.name)
@@ -400,18 +401,20 @@ class TrainConfig:
         require(classifies or smoothing == 0, "label_smoothing", smoothing, f"must be 0 for {self.task}")
         require(classifies or not self.budget.int8, "budget.int8", True, f"cannot be set for {self.task}")
         if classifies:
-            size, backbone, factor = self.data.image_size, self.model.backbone, self.optimizer.head_factor
+            size, factor = self.data.image_size, self.optimizer.head_factor
             require(not isinstance(size, tuple), "data.image_size", size, "must be one number for classification")
-            why = f"for {self.model.name}, which has no backbone"
-            require(backbone is None, "model.backbone", backbone, f"cannot be set {why}")
-            require(factor == 1, "optimizer.head_factor", factor, f"must be 1 {why}")
+            why = f"must be 1 for {self.model.name}, which has no backbone"
+            require(factor == 1, "optimizer.head_factor", factor, why)
         if self.repopt.scales is not None and self.method.name not in STARTS_FROM_SCALES:
             why = f"can be used with --method {', '.join(STARTS_FROM_SCALES)} only"
             require(False, "repopt.scales", self.repopt.scales, why)
         drawn = self.repopt.scales is not None or self.method.name in ("repopt-search", "repopt")
-        if self.model.pretrained and drawn:
+        given = [name for name in ("pretrained", "backbone") if getattr(self.model, name)]
+        if given and drawn:
             what = "--method repopt-search" if self.repopt.scales is None else "--repopt.scales"
-            raise ConfigError(f"--model.pretrained: {what} draws new weights in place of the pre-trained ones")
+            raise ConfigError(f"--model.{given[0]}: {what} draws new weights in place of the pre-trained ones")
+        if len(given) > 1:
+            raise ConfigError("--model.backbone: --model.pretrained names other initial weights; use one of the two")
         if self.method.name.startswith("lemma"):
             # The Lemma holds for updates that are linear in the gradient, and shows in full precision only.
             name, clip_norm, precision = self.optimizer.name, self.optimizer.clip_norm, self.machine.precision

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from spatialgrad.data.rng import generator_for
 from spatialgrad.models.external import is_external
-from spatialgrad.models.resnet_encoder import load_encoder_
 from spatialgrad.reparam import count
 from spatialgrad.train.config import TrainConfig
 from spatialgrad.train.errors import ConfigError
@@ -21,7 +20,7 @@ from spatialgrad.train.methods import find_method
 from spatialgrad.train.methods.base import EpochContext, Method, StepContext, Update
 from spatialgrad.train.optimizers import build_optimizer, check_optimizer, learning_rate, set_learning_rate_
 from spatialgrad.train.runtime import Runtime
-from spatialgrad.train.start_weights import StartWeights, read_start_weights
+from spatialgrad.train.start_weights import StartWeights, load_weights_, read_start_weights
 from spatialgrad.train.tasks.base import SizedIterable, Sums, Task, check_output
 from spatialgrad.train.tensorboard import check_tensorboard
 from spatialgrad.utils.modules import for_one_process
@@ -81,7 +80,7 @@ class Learner:
             self.method.searched_scales = start.scales
             if start.backbone is not None:
                 with as_config_error("--model.backbone: "):
-                    load_encoder_(self.module, start.backbone, source=str(config.model.backbone))
+                    load_weights_(self.module, start.backbone, source=str(config.model.backbone))
         runtime.choose_layout(self.module)
         with as_config_error(f"--method {config.method.name} cannot train {config.model.name}: "):
             self.method.prepare_(self.module)

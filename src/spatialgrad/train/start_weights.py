@@ -1,4 +1,4 @@
-"""What a new run starts from: pre-trained weights of a backbone, or the scales that a search of RepOptimizer found.
+"""What a new run starts from: pre-trained weights, or the scales that a search of RepOptimizer found.
 
 A resumed run needs none of it: its weights are in its checkpoint, and what they were loaded from may be gone.
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from spatialgrad.models.resnet_encoder import ResNetEncoder, load_encoder_
 from spatialgrad.reparam import LayerScales
 from spatialgrad.reparam.repopt.scales import scales_of_state
 from spatialgrad.train.config import TrainConfig
@@ -86,6 +87,33 @@ def read_backbone(path: Path) -> dict[str, Tensor]:
     if isinstance(state, Mapping):
         state = next((state[name] for name in ("state_dict", "model") if name in state), state)
     return _tensors(state, path)
+
+
+def load_weights_(model: nn.Module, state: Mapping[str, Tensor], *, source: str) -> None:
+    """Load pre-trained weights into the backbone of a dense network, or into any other; its last layer may differ.
+
+    Args:
+        model: The newly built network.
+        state: Of `read_backbone`.
+        source: Where the weights come from, for messages.
+
+    Raises:
+        ValueError: If they do not fit. Nothing is loaded then.
+    """
+    if isinstance(getattr(model, "backbone", None), ResNetEncoder):
+        load_encoder_(model, state, source=source)
+        return
+    own = model.state_dict()
+    last = [name for name, _ in model.named_parameters()][-1].rpartition(".")[0]
+    found = {name: value for name, value in state.items() if name in own and value.shape == own[name].shape}
+    for name, value in own.items():
+        if name not in found and name.rpartition(".")[0] != last:
+            there = f"{tuple(state[name].shape)} there" if name in state else "missing there"
+            raise ValueError(
+                f"{source} does not fit this network: {name!r} is {tuple(value.shape)} here, and {there}; only the "
+                f"last layer ({last}) may differ"
+            )
+    model.load_state_dict({**own, **found})
 
 
 def read_scales(path: Path) -> dict[str, LayerScales]:

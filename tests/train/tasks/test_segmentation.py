@@ -230,8 +230,8 @@ def test_pictures_of_large_images_are_small_enough_for_a_report(task):
         ),
         (lambda: TrainConfig(data=DataConfig(name="camvid")), r"dataset 'camvid' is for segmentation, .*--task seg"),
         (
-            lambda: TrainConfig(model=ModelConfig(backbone="x")),
-            r"--model.backbone cannot be set for vgg11",
+            lambda: TrainConfig(model=ModelConfig(name="timm:resnet18", backbone="x", pretrained=True)),
+            r"--model.backbone: --model.pretrained names other initial weights",
         ),
         (
             lambda: TrainConfig(optimizer=OptimizerConfig(head_factor=10)),
