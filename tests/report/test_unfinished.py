@@ -87,7 +87,7 @@ def test_many_waiting_runs_are_counted_and_some_are_named(tmp_path):
     ("name", "content", "says"),
     [
         ("result.json", b'{"accuracy": 0.', "result.json is damaged"),
-        ("result.json", b"[]", "result.json is damaged (not a JSON object)"),
+        ("result.json", b"[]", "result.json is damaged (Expected `object`, got `array`)"),
         ("result.json", b'{"metric": "accuracy"}', "result.json is damaged"),
         ("config.json", b"not json", "config.json is damaged"),
         ("config.json", b'{"budget": {"epochs": 4}, "seed": 9}', "config.json is that of another run (--seed: 9 there"),
