@@ -83,6 +83,8 @@ GARBLED = [
     (lambda s: s | {"scalings": [G]}, "Not a state_dict"),
     (lambda s: s | {"dependence": 5}, "Not a state_dict"),
     (lambda s: s | {"dependence": None}, "Not a state_dict"),
+    (lambda s: s | {"dependence": {"0": "x"}}, "Not a state_dict"),
+    (lambda s: s | {"live": [{"step": 3}]}, "Not a state_dict.*updating"),
     *((lambda s, bad=bad: s | {"num_updates": bad}, "Not a state_dict") for bad in ("x", None, [1])),
 ]
 

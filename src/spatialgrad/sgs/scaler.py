@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -297,9 +298,12 @@ class SpatialGradientScaling:
         Live updates start their schedule anew if the state is that of a training run without them.
         """
         try:
-            scalings, dependence = dict(state["scalings"]), dict(state["dependence"])
-            updates, live = int(state["num_updates"]), [dict(saved) for saved in state.get("live", [])]
-            steps = [int(saved["step"]) for saved in live]
+            scalings = dict(state["scalings"])
+            dependence = {name: torch.as_tensor(S) for name, S in dict(state["dependence"]).items()}
+            live = [
+                {"step": int(saved["step"]), "updating": bool(saved["updating"])} for saved in state.get("live", [])
+            ]
+            updates = int(state["num_updates"])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"Not a state_dict of SpatialGradientScaling: {error!r}.") from error
         layers = self._layers
@@ -310,9 +314,9 @@ class SpatialGradientScaling:
                 "The state_dict belongs to another architecture: "
                 f"missing {', '.join(missing) or 'nothing'}, unexpected {', '.join(unexpected) or 'nothing'}."
             )
-        if self.live is not None and self._hooks and len(steps) not in (0, len(self._hooks)):
+        if self.live is not None and self._hooks and len(live) not in (0, len(self._hooks)):
             raise ValueError(
-                f"The state_dict has live updates for {len(steps)} optimizers, but {len(self._hooks)} are attached."
+                f"The state_dict has live updates for {len(live)} optimizers, but {len(self._hooks)} are attached."
             )
         layers.assign({name: scalings[name] for name in layers})
         layers.later = {name: G for name, G in scalings.items() if name not in layers}
