@@ -47,7 +47,7 @@ NETWORKS = {
     "convnext-atto": "ConvNeXt-Atto",
 }
 FRACTIONS = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
-METHODS = {
+LABELS = {
     "baseline": "plain",
     "sgs": "SGS",
     "repopt": "RepOpt",
@@ -148,7 +148,7 @@ def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
                     dataset=_dataset(arm),
                     network=_network(config.model),
                     epochs=config.budget.epochs,
-                    method=METHODS.get(config.method.name, config.method.name),
+                    method=LABELS.get(config.method.name, config.method.name),
                     plain=reference.summary,
                     scaled=arm.summary,
                     comparison=comparison,

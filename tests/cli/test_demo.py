@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from spatialgrad.cli import demo as module
-from spatialgrad.cli.demo import LEMMA, METHODS, Cost, DemoConfig, start, train_lemma, training_bytes
+from spatialgrad.cli.demo import LABELS, LEMMA, Cost, DemoConfig, start, train_lemma, training_bytes
 
 WIDTH = 1 / 16
 FEW = {"data.limit": 256, "data.test_limit": 100}
@@ -27,7 +27,7 @@ def test_it_ends_with_a_picture_a_verdict_and_commands(command, tmp_path, monkey
     out = tmp_path / "out"
     code, said = command("demo", "--epochs", "2", "--steps", "3", "--width", WIDTH, "--batch-size", "64", "--out", out)
     assert code == 0, said
-    for method in METHODS.values():
+    for method in LABELS.values():
         assert re.search(rf"{method}\s.*\d\.\d\d ×\s.*MiB", said), method
     plain = " ".join(said.split())
     assert re.search(r"difference between their kernels: \de-1[3-7]", plain)
@@ -75,7 +75,7 @@ def test_the_lemma_holds_to_rounding_and_only_with_scaling():
 
 @pytest.mark.usefixtures("_few_images")
 def test_scaling_adds_no_parameters_and_no_memory():
-    costs = {name: Cost(start(DemoConfig(width=WIDTH).training(name))) for name in METHODS}
+    costs = {name: Cost(start(DemoConfig(width=WIDTH).training(name))) for name in LABELS}
     plain = costs.pop("baseline")
     sgs = costs.pop("sgs")
     assert (sgs.parameters, sgs.memory_bytes) == (plain.parameters, plain.memory_bytes)

@@ -13,11 +13,11 @@ from spatialgrad.reparam.branches import BRANCH_NAMES, ConvBranch
 from spatialgrad.reparam.fold import Folded
 from spatialgrad.reparam.geometry import ConvGeometry
 from spatialgrad.reparam.preserve import NEW_BRANCH_STRENGTH, absorb_, compensate_
-from support.reparam import METHODS, randomize_, relative
+from support.reparam import BLOCKS, randomize_, relative
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own
 
-ALL = {**METHODS, "dbb-seven": DBB(branches=BRANCH_NAMES), "large": DBB(branches=("kxk", "1xk", "kx1", "1x1"))}
+ALL = {**BLOCKS, "dbb-seven": DBB(branches=BRANCH_NAMES), "large": DBB(branches=("kxk", "1xk", "kx1", "1x1"))}
 
 
 def config_for(method, kernel):
@@ -145,9 +145,9 @@ def test_training_mode_normalizes_every_branch(device):
     torch.testing.assert_close(block(x), sum(branch(x) for _, branch in block.named_branches()))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_switch_to_deploy_is_in_place_and_idempotent(method, device):
-    block = random_block(METHODS[method], nn.Conv2d(4, 4, 3, padding=1, device=device))
+    block = random_block(BLOCKS[method], nn.Conv2d(4, 4, 3, padding=1, device=device))
     x = torch.randn(2, 4, 6, 6, device=device)
     expected = block(x)
     block.switch_to_deploy()
@@ -161,7 +161,7 @@ def test_switch_to_deploy_is_in_place_and_idempotent(method, device):
 
 def test_branches_without_bias_merge_into_a_convolution_without_bias():
     for bias in (False, True):
-        block = random_block(METHODS["branches"], nn.Conv2d(2, 2, 3, bias=bias))
+        block = random_block(BLOCKS["branches"], nn.Conv2d(2, 2, 3, bias=bias))
         assert (block.to_conv().bias is not None) == bias
 
 
@@ -203,7 +203,7 @@ def test_blocks_are_made_of_named_branches(method, names):
 
 def test_qarepvgg_normalizes_the_sum_and_the_full_kernel_only(device):
     conv, bn = nn.Conv2d(4, 4, 3, padding=1, device=device), nn.BatchNorm2d(4, eps=1e-3, device=device)
-    block = METHODS["qarepvgg"].build(conv, bn)
+    block = BLOCKS["qarepvgg"].build(conv, bn)
     branches = block.branches
     assert block.norm is bn
     assert branches["kxk"].bn.eps == 1e-3

@@ -17,7 +17,7 @@ from spatialgrad.reparam import (
     named_blocks,
     reparameterize_,
 )
-from support.reparam import METHODS, SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
+from support.reparam import BLOCKS, SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
 
 
 def everything(name, module):
@@ -33,11 +33,11 @@ def assert_keeps_function(model, x, config, tolerance=1e-5, **settings):
     return model
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 @pytest.mark.parametrize("with_data", [False, True])
 def test_a_trained_model_keeps_its_function(method, with_data, device, data, x):
     model = randomize_(SmallNet().to(device))
-    assert_keeps_function(model, x, METHODS[method], data=data if with_data else None)
+    assert_keeps_function(model, x, BLOCKS[method], data=data if with_data else None)
     assert len(list(named_blocks(model))) == 3
 
 
@@ -50,7 +50,7 @@ def test_with_data_also_the_function_in_training_mode_stays_close(method, device
         train(model, optimizer, data)
     x = torch.cat([x for x, _ in data])
     expected = copy.deepcopy(model).train()(x)
-    reparameterize_(model, METHODS[method], data=data, batches=8)
+    reparameterize_(model, BLOCKS[method], data=data, batches=8)
     assert relative(expected, model.train()(x)) < 0.1
 
 
@@ -194,7 +194,7 @@ def test_data_that_fails_leaves_the_model_unchanged(method, x, device):
     before, expected = repr(model), evaluate(model, x)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="no batch"):
-        reparameterize_(model, METHODS[method], optimizer=optimizer, data=[])
+        reparameterize_(model, BLOCKS[method], optimizer=optimizer, data=[])
     assert repr(model) == before
     assert torch.equal(evaluate(model, x), expected)
     assert [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
@@ -283,13 +283,13 @@ def test_compiled_models_are_converted_inside():
     assert isinstance(model.stem, BranchedConv2d)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_another_default_device_makes_no_difference(method, data, x, device):
     """The meta device stands for any other: whatever is created there by mistake cannot be computed with."""
     model = randomize_(SmallNet().to(device))
     expected = evaluate(model, x)
     with torch.device("meta"):
-        reparameterize_(model, METHODS[method], data=data)
+        reparameterize_(model, BLOCKS[method], data=data)
         merged = merge(model)
         Branches(masks=[[[1, 1], [1, 1]]])
     assert relative(expected, evaluate(merged, x)) < 1e-5
@@ -305,4 +305,4 @@ KINDS = ["mobilenetv2", "preactresnet18", "resnet18", "resnet50", "seresnet18", 
 )
 def test_the_networks_of_the_paper(name, method, device):
     model = disturb_statistics_(create_model(name, num_classes=10, width=0.125).to(device))
-    assert_keeps_function(model, torch.randn(2, 3, 32, 32, device=device), METHODS[method], tolerance=1e-4)
+    assert_keeps_function(model, torch.randn(2, 3, 32, 32, device=device), BLOCKS[method], tolerance=1e-4)

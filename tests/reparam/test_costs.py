@@ -6,7 +6,7 @@ from torch import nn
 
 from spatialgrad.models import create_model
 from spatialgrad.reparam import DBB, count, merge, reparameterize_
-from support.reparam import METHODS
+from support.reparam import BLOCKS
 
 
 # Weights of a 4→4 convolution in units of 4 · 4, and BatchNorms.
@@ -16,7 +16,7 @@ from support.reparam import METHODS
 def test_methods_cost_what_their_branches_do(method, weights, norms):
     model = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4))
     plain = count(model, (4, 8, 8))
-    branched = count(reparameterize_(model, METHODS[method]), (4, 8, 8))
+    branched = count(reparameterize_(model, BLOCKS[method]), (4, 8, 8))
     assert branched.parameters == 4 * 4 * weights + norms * 8
     assert branched.macs == plain.macs * weights // 9
     assert count(merge(model), (4, 8, 8)).macs == plain.macs

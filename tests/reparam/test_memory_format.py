@@ -9,9 +9,9 @@ from torch import nn
 from spatialgrad.reparam import DBB, DyRep, merge, reparameterize_
 from spatialgrad.reparam.branches import BRANCH_NAMES
 from spatialgrad.reparam.geometry import memory_format_of
-from support.reparam import METHODS, randomize_, relative
+from support.reparam import BLOCKS, randomize_, relative
 
-METHODS = {**METHODS, "dbb": DBB(branches=BRANCH_NAMES)}
+BLOCKS = {**BLOCKS, "dbb": DBB(branches=BRANCH_NAMES)}
 LAYERS = {
     "plain": {},
     "strided": {"stride": 2},
@@ -50,11 +50,11 @@ def assert_channels_last(model, x):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_blocks_keep_the_format_of_the_network(method, layer, device):
     model = network(**LAYERS[layer]).to(device)
-    plain = randomize_(reparameterize_(copy.deepcopy(model), METHODS[method])).eval()
-    last = reparameterize_(model.to(memory_format=torch.channels_last), METHODS[method]).eval()
+    plain = randomize_(reparameterize_(copy.deepcopy(model), BLOCKS[method])).eval()
+    last = reparameterize_(model.to(memory_format=torch.channels_last), BLOCKS[method]).eval()
     last.load_state_dict(plain.state_dict())
     x = torch.randn(2, 4, 9, 10, device=device)
     x_last = x.to(memory_format=torch.channels_last)

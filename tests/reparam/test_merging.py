@@ -16,16 +16,16 @@ from spatialgrad.reparam import (
     named_blocks,
     reparameterize_,
 )
-from support.reparam import METHODS, SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
+from support.reparam import BLOCKS, SmallNet, batches, disturb_statistics_, evaluate, randomize_, relative, train
 
 
 def trained(method, device="cpu", steps=6):
-    model = reparameterize_(SmallNet(bias=True).to(device), METHODS[method])
+    model = reparameterize_(SmallNet(bias=True).to(device), BLOCKS[method])
     train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), batches(steps, device=device))
     return model
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_merging_after_training_steps_from_train_mode(method, device, x):
     model = trained(method, device)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -104,18 +104,18 @@ def test_wrapped_models_merge_into_plain_ones(device, x):
         assert relative(evaluate(model, x), evaluate(merged, x)) < 1e-5
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_saved_and_loaded(method, tmp_path, device, x):
     model = trained(method, device)
     merged = merge(model)
     torch.save(model.state_dict(), tmp_path / "branched.pt")
     torch.save(merged.state_dict(), tmp_path / "merged.pt")
 
-    again = reparameterize_(SmallNet(bias=True).to(device), METHODS[method])
+    again = reparameterize_(SmallNet(bias=True).to(device), BLOCKS[method])
     again.load_state_dict(torch.load(tmp_path / "branched.pt", weights_only=True))
     assert torch.equal(evaluate(again, x), evaluate(model, x))
 
-    deployed = merge(reparameterize_(SmallNet(bias=True).to(device), METHODS[method]))
+    deployed = merge(reparameterize_(SmallNet(bias=True).to(device), BLOCKS[method]))
     deployed.load_state_dict(torch.load(tmp_path / "merged.pt", weights_only=True))
     assert torch.equal(evaluate(deployed, x), evaluate(merged, x))
 
@@ -137,7 +137,7 @@ def onnx_outputs(model, x, path):
     return output
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BLOCKS)
 def test_merged_models_export_to_onnx(method, tmp_path):
     model, ((x, _),) = trained(method), batches(1)
     output = onnx_outputs(merge(model), x, tmp_path / "model.onnx")
@@ -160,7 +160,7 @@ def timm_utils():
         return pytest.importorskip("timm.utils.model")
 
 
-@pytest.mark.parametrize(("method", "inplace"), [*((method, False) for method in METHODS), ("dbb", True)])
+@pytest.mark.parametrize(("method", "inplace"), [*((method, False) for method in BLOCKS), ("dbb", True)])
 def test_timm_reparameterizes_our_blocks(timm_utils, method, inplace, device, x):
     model = trained(method, device).eval()
     expected = evaluate(model, x)

@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from spatialgrad.reparam import ACB, DBB, Branches, QARepVGG, RepOpt, RepVGG
 
-METHODS = {
+BLOCKS = {
     "acb": ACB(),
     "repvgg": RepVGG(),
     "qarepvgg": QARepVGG(),

@@ -32,7 +32,7 @@ TRAINING = {
     **{"data.drop_last": True, "optimizer.lr": 0.05, "scaling.every": 1, "machine.devices": 1},
     "machine.accelerator": "cpu",
 }
-METHODS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", "dbb": "DBB"}
+LABELS = {"baseline": "plain", "sgs": "SGS", "acb": "ACB", "repvgg": "RepVGG", "dbb": "DBB"}
 LEMMA = {"data.batch_size": 32, "data.augment": False, "machine.precision": "64-true", "budget.epochs": 1}
 UPDATE_EVERY = 5
 """Epochs between two updates in the paper's schedule for CIFAR, over which their time is spread."""
@@ -77,7 +77,7 @@ def demo(config: Annotated[DemoConfig, tyro.conf.arg(name="")] = DemoConfig()) -
     require(config.steps <= most, "steps", config.steps, f"must be at most {most}, the steps of an epoch")
     most = len(lemma["lemma"].task.dataset.train)
     require(config.batch_size <= most, "batch_size", config.batch_size, f"must be at most {most}")
-    costs = {name: Cost(start(config.training(name))) for name in METHODS}
+    costs = {name: Cost(start(config.training(name))) for name in LABELS}
     dataset = costs["sgs"].learner.task.description
     console.print(f"VGG-11 at {config.width:g} of its width on {dataset}, on the CPU.")
     console.print(f"Training {config.steps} steps with branches, with scaling and without ...")
@@ -222,7 +222,7 @@ def cost_table(costs: dict[str, Cost]) -> Table:
         table.add_column(column, justify="left" if column in ("method", "after training") else "right")
     for name, cost in costs.items():
         table.add_row(
-            METHODS[name],
+            LABELS[name],
             f"{cost.ratio(plain):.2f} ×",
             f"{cost.parameters:,}",
             f"{cost.memory_bytes / 2**20:.0f} MiB",

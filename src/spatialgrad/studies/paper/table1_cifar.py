@@ -9,7 +9,7 @@ from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
 from spatialgrad.train.config import TrainConfig
 
-METHODS = {"Origin": "baseline", "DBB": "dbb", "DyRep": "dyrep", "SGS (ours)": "sgs"}
+ROWS = {"Origin": "baseline", "DBB": "dbb", "DyRep": "dyrep", "SGS (ours)": "sgs"}
 """The rows of the table, and the training method of each."""
 QUOTED = "Huang et al. 2022 (DyRep)"
 """Source of the paper's starred rows."""
@@ -49,7 +49,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             published_for=published_for(scale, f"VGG-16 on {name}"),
         )
         for shown, name in datasets.items()
-        for label, method in METHODS.items()
+        for label, method in ROWS.items()
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spatialgrad.studies.paper.table1_cifar import METHODS, QUOTED
+from spatialgrad.studies.paper.table1_cifar import QUOTED, ROWS
 from spatialgrad.studies.scales import DESK, FASHION, POCKET, TABLE_2, published_for, shortened, sized
 from spatialgrad.studies.study import Arm, Published, Scale, Study
 from spatialgrad.train import recipes
@@ -54,7 +54,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
             published_for=published_for(scale, f"{model} on ImageNet"),
         )
         for model, rows in PUBLISHED.items()
-        for label, method in METHODS.items()
+        for label, method in ROWS.items()
         for published in [rows[label]]
     )
 
