@@ -43,7 +43,9 @@ def test_issue_templates_are_forms():
 def test_contributing_is_short_and_shows_every_floor():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert len(text.splitlines()) < 50
-    assert tuple(reversed(re.findall(r"│ (\w+)  ", text))) == FLOORS
+    assert tuple(reversed(re.findall(r"^\| (?!floor )(\w+) \|", text, re.MULTILINE))) == FLOORS
+    for file in re.findall(r"`([\w/]+\.py)` \|", text):
+        assert (ROOT / "src" / "spatialgrad" / file).is_file(), file
     assert set(re.findall(r"^    make ([a-z-]+)", text, re.MULTILINE)) <= TARGETS
 
 
