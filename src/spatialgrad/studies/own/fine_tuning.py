@@ -24,7 +24,7 @@ def arms(scale: Scale) -> tuple[Arm, ...]:
         )
         for label, method in PLAIN_AND_SGS.items()
     }
-    group = {"Dataset": f"{FASHION if scale == 'pocket' else 'CIFAR-10'}, few images", "Training": "fine-tuning"}
+    group = {"Dataset": FASHION if scale == "pocket" else "CIFAR-10", "Training": "fine-tuning"}
     return (
         *pre_trained.values(),
         *(
@@ -49,20 +49,17 @@ def _fine_tuning(scale: Scale, method: str) -> TrainConfig:
 
 FINE_TUNING = Study(
     name="fine-tuning",
-    title={
-        "paper": "VGG-11 from CIFAR-100 to 5,000 images of CIFAR-10",
-        "desk": "VGG-11 from CIFAR-100 to 5,000 images of CIFAR-10",
-        "pocket": f"VGG-11 from {FASHION} to a few of its images",
-    },
+    title="VGG-11 fine-tuned on few images",
     shows=OWN,
     question="Does scaling help in fine-tuning, and does a network that was pre-trained with it transfer better?",
     arms=arms,
     figures=("gains", "learning-curves"),
     num_seeds={"paper": 3, "desk": 3, "pocket": 1},
     differences={
-        "paper": "Pre-training as in the appendix; fine-tuning for 100 epochs with a tenth of the learning rate.",
-        "desk": f"{DESK_VGG} Pre-training on 20,000 images for 60 epochs, fine-tuning for 30 with a tenth of the "
-        "learning rate; the classifier is new. Single precision.",
+        "paper": "Pre-training on CIFAR-100 as in the appendix; fine-tuning on 5,000 images of CIFAR-10 for 100 epochs "
+        "with a tenth of the learning rate; the classifier is new.",
+        "desk": f"{DESK_VGG} Pre-training on 20,000 images of CIFAR-100 for 60 epochs, fine-tuning on 5,000 of CIFAR-10 "
+        "for 30 with a tenth of the learning rate; the classifier is new. Single precision.",
         "pocket": POCKET,
     },
     times={"paper": "about 10 GPU hours", "desk": "2 hours on 2 cores", "pocket": "a minute on 2 cores"},
