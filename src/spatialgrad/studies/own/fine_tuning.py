@@ -58,8 +58,8 @@ FINE_TUNING = Study(
     differences={
         "paper": "Pre-training on CIFAR-100 as in the appendix; fine-tuning on 5,000 images of CIFAR-10 for 100 epochs "
         "with a tenth of the learning rate; the classifier is new.",
-        "desk": f"{DESK_VGG} Pre-training on 20,000 images of CIFAR-100 for 60 epochs, fine-tuning on 5,000 of CIFAR-10 "
-        "for 30 with a tenth of the learning rate; the classifier is new. Single precision.",
+        "desk": f"{DESK_VGG} Pre-training on 20,000 images of CIFAR-100 for 60 epochs, fine-tuning on 5,000 of "
+        "CIFAR-10 for 30 with a tenth of the learning rate; the classifier is new. Single precision.",
         "pocket": POCKET,
     },
     times={"paper": "about 10 GPU hours", "desk": "2 hours on 2 cores", "pocket": "a minute on 2 cores"},
