@@ -66,7 +66,7 @@ SPINS = "3000"
 """How often a waiting thread of OpenMP looks for work before it sleeps: for about 0.1 ms.
 
 With libgomp's own number, 300,000, a training with two threads takes about nine times as long beside a program that
-keeps a core busy: threads that wait take the core from the one they wait for. On a quiet machine, both are equally fast.
+keeps a core busy: threads that wait take the core from the one they wait for. On a quiet machine, both are as fast.
 """
 INTERRUPTED = 128 + signal.SIGINT
 
