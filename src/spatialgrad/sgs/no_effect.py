@@ -37,8 +37,13 @@ class Progress:
     advice: str = ""
     """When the first update comes, and how to have it earlier."""
 
-    def __post_init__(self) -> None:
+    def watch(self) -> None:
+        """Warn at the end of the process, unless `warn_if_unused` or `stop_watching` comes first."""
         _RUNNING.add(self)
+
+    def stop_watching(self) -> None:
+        """Say nothing at the end of the process."""
+        _RUNNING.discard(self)
 
     def count_step(self) -> None:
         """Count a step, and warn once if many of them passed without any sign of an update."""
@@ -48,7 +53,7 @@ class Progress:
 
     def warn_if_unused(self) -> None:
         """Warn if training has ended, and scaled nothing."""
-        _RUNNING.discard(self)
+        self.stop_watching()
         if self.steps and not self.updates and not self.given:
             what = f"No scaling was measured in {self.steps} steps, so nothing was scaled: {self.advice}."
             warnings.warn(what, NoEffectWarning, stacklevel=3)

@@ -196,6 +196,7 @@ class SpatialGradientScaling:
         lost = sorted(old & set(self._layers.skipped))
         self._layers.warn_once(lost, "are not in the optimizer and are no longer scaled")
         self.detach(warn=False)
+        self._progress.watch()
         module = unwrap_model(self._model)
         for optimizer in optimizers:
             if self._layers.of(optimizer):
@@ -209,9 +210,11 @@ class SpatialGradientScaling:
         """Stop scaling, and live updates; the scalings and the position in the schedule are kept.
 
         Args:
-            warn: Whether to warn if no scaling was ever measured.
+            warn: Whether to warn, now or at the end of the process, if no scaling was ever measured.
         """
-        if self._hooks and warn:
+        if not warn:
+            self._progress.stop_watching()
+        elif self._hooks:
             self._progress.warn_if_unused()
         self._kept = self._live_state()
         for hook in self._hooks:

@@ -18,6 +18,7 @@ from spatialgrad.train.errors import ConfigError
 from spatialgrad.train.flags import as_config_error
 from spatialgrad.train.methods.base import (
     NOTHING,
+    Deployed,
     EpochContext,
     Method,
     Participation,
@@ -93,6 +94,12 @@ class MutualInformationScaling(Method):
     def after_step(self, context: StepContext) -> Mapping[str, Any]:
         """Log the scalings if a live update has ended with this step."""
         return {} if self.sgs.num_updates == self._num_logged else self._logged().log
+
+    def finish(self, model: nn.Module) -> Deployed:
+        """Return the network as it is; the start of the training has told whether scaling acts at all."""
+        if (sgs := getattr(self, "sgs", None)) is not None:  # None for a network that is read from a checkpoint
+            sgs.detach(warn=False)
+        return super().finish(model)
 
     def state_dict(self) -> dict[str, Any]:
         """The scalings."""
