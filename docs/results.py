@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -88,6 +89,8 @@ class Row:
     """The same for that accuracy, without a correction."""
     configs: tuple[TrainConfig, TrainConfig]
     """Of the method and of plain training."""
+    arms: tuple[str, str]
+    """Their names, for `--only`."""
 
     @property
     def gap(self) -> float:
@@ -159,6 +162,7 @@ def compared_rows(studies: Sequence[StudyResults]) -> list[Row]:
                     scaled_training=statistics.fmean(after.values()),
                     training=compare_paired(after, before),
                     configs=(config, reference.record.config),
+                    arms=(arm.record.name, reference.record.name),
                 )
             )
     return found
@@ -529,7 +533,7 @@ def quoted(studies: Sequence[StudyResults]) -> dict[str, Any]:
         "epochs": row.epochs,
         "seeds": each.n,
         **{name: None if value is None else round(value, 2) for name, value in numbers.items()},
-        "command": f"spatialgrad study run {row.study} --scale desk --seeds {each.n}",
+        "command": f"spatialgrad study run {row.study} --scale desk --seeds {each.n} --only {shlex.join(row.arms)}",
     }
 
 
