@@ -1,12 +1,16 @@
 """Devices that are there, memory layout, and variables of cluster jobs."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 
 from spatialgrad.train import ConfigError, MachineConfig
 from spatialgrad.train.runtime import Runtime
-from support.training import Process, quietly, tiny, train_quietly
+from support.common import python_environment
+from support.training import quietly, tiny
 
 
 @pytest.mark.parametrize("strategy", ["auto", "fsdp"])
@@ -20,19 +24,18 @@ def test_more_gpus_than_there_are(strategy, monkeypatch):
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_narrow_strided_convolutions_train_on_any_processor(threads, tmp_path):
     """In the channels-last format, which these images are in, PyTorch may crash: with AVX2, or with several threads."""
-    config = tiny(
-        tmp_path,
-        epochs=1,
-        model={"name": "resnet18"},
-        data={"name": "shapes-mini", "limit": 256, "test_limit": 64, "cutout": 0},
-        machine={"threads": threads},
+    # A process of its own, not a fork: forked processes cannot use the threads of OpenMP.
+    code = (
+        "from pathlib import Path; from spatialgrad.train import *\n"
+        f"config = TrainConfig(model=ModelConfig(name='resnet18', width=1/16), out=Path({str(tmp_path)!r}),\n"
+        "    data=DataConfig(name='shapes-mini', limit=256, test_limit=64, batch_size=32, cutout=0),\n"
+        "    method=MethodConfig(name='baseline'), budget=BudgetConfig(epochs=1),\n"
+        f"    machine=MachineConfig(accelerator='cpu', threads={threads}))\n"
+        "print(0 <= train(config).value <= 1)"
     )
-    assert Process(config, threads, function=train_with_threads).wait()[0] == 0
-
-
-def train_with_threads(config, threads):
-    torch.set_num_threads(threads)
-    return train_quietly(config)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=python_environment())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "True"
 
 
 def chosen(plain, **settings):
