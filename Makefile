@@ -9,7 +9,7 @@ OLDEST := torch==2.6.0 numpy==1.26.0 numba==0.61.0
 CORE_TESTS := tests/sgs tests/utils tests/reparam
 WORKERS := -n 2 --dist loadgroup
 PYTEST := $(VENV)/bin/python -m pytest $(WORKERS)
-CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy
+CORE_TOOLS := pytest pytest-timeout pytest-xdist hypothesis scikit-learn scipy matplotlib
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow docs results benchmark clean lint bits oldest newest mutants browser

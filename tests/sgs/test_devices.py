@@ -118,6 +118,7 @@ class TestDevices:
         assert sgs.num_updates == 1
         assert {G.device.type for G in sgs.scalings.values()} == {device.type}
 
+    @pytest.mark.skipif(torch.__version__ < (2, 7), reason="Adam of 2.6 counts its steps on the default device")
     def test_a_default_device_is_not_that_of_everything(self):
         """The meta device stands in for cuda in torch.set_default_device("cuda")."""
         x, G = small_images(), scaling_from_ratios(2, 4)

@@ -65,6 +65,7 @@ def test_scales_the_float_weights_of_quantization_aware_training(live):
         assert (converted(x) - model(x)).abs().max() < 0.1
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 7), reason="torch.export of 2.6 fails for this network")
 def test_an_exported_graph_has_no_convolutions():
     graph = torch.export.export(nn.Sequential(nn.Conv2d(3, 3, 3)), (torch.rand(2, 3, 8, 8),)).module()
     both = nn.Sequential(nn.Conv2d(3, 3, 3), graph)
