@@ -196,6 +196,13 @@ class TestStudyFile:
             again(finished)
         assert (finished / STUDY).read_bytes() == before
 
+    def test_a_point_without_its_field(self, finished):
+        values = json.loads((finished / STUDY).read_text())
+        del values["searches"][0]["points"][0]["values"]["scaling.alpha"]
+        (finished / STUDY).write_text(json.dumps(values))
+        with pytest.raises(ConfigError, match=r"a point of the search alpha sets .*, not scaling.alpha"):
+            read_study(finished)
+
     @pytest.mark.parametrize("place", ["../escaped", "/etc", "runs/../../escaped"])
     def test_a_run_outside_of_the_folder(self, finished, place):
         values = json.loads((finished / STUDY).read_text())

@@ -196,6 +196,12 @@ def to_record(values: Mapping[str, Any], source: str) -> StudyRecord:
     for folder in record.runs:
         if PurePath(folder).is_absolute() or ".." in PurePath(folder).parts:
             raise DamagedFileError(f"{source} is damaged (the run {folder} is outside the study's folder)")
+    for search in record.searches:
+        for point in search.points:
+            if set(point.values) != set(search.grid):
+                names, wanted = ", ".join(point.values) or "nothing", ", ".join(search.grid)
+                what = f"a point of the search {search.name} sets {names}, not {wanted}"
+                raise DamagedFileError(f"{source} is damaged ({what})")
     return record
 
 
